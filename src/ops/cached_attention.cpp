@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cached_attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/decode/cached_attention.h"
+#include "kernels/gemm/packed/packed_linear.h"
 
 namespace saturate::ops {
 
@@ -12,6 +14,7 @@ Value cached_attention(Tape& tape, Value qkv, const CachedAttentionSpec& s) {
   const Tape::Info in = tape.info(qkv);
   SAT_ASSERT(in.cols == (s.heads + (s.lengths == nullptr ? 2 * s.kv_heads : 0)) * s.head_size);
   const Value o = tape.make("cached_attention", in.dtype, in.rows, s.heads * s.head_size);
+  const auto level = std::min(kernels::cpu_level(), tape.parameters().kernels().cpu);
   tape.record("cached_attention", {qkv, s.bias}, {o}, [=](const Run& r) {
     kernels::cached_attention(
         r.ctx, {.qkv = r(qkv),
@@ -32,7 +35,8 @@ Value cached_attention(Tape& tape, Value qkv, const CachedAttentionSpec& s) {
                 .window = s.window,
                 .soft_cap = s.soft_cap,
                 .bias = s.bias ? r(s.bias) : nullptr,
-                .bias_stride = s.max_positions});
+                .bias_stride = s.max_positions,
+                .level = level});
   });
   return o;
 }

@@ -14,6 +14,12 @@ namespace saturate::kernels {
 namespace {
 
 Fit cpu_fits(const Context&, const CachedAttentionArgs& a) noexcept { return fits_cpu(a.dtype); }
+Fit avx512_fits(const Context&, const CachedAttentionArgs& a) noexcept {
+  if (a.dtype != DType::f32) return {"dtype is not f32"};
+  if (a.head_size % 8 != 0) return {"head_size is no multiple of 8"};
+  if (a.level < CpuLevel::avx512) return {"no AVX-512 here, or SATURATE_CPU excludes it"};
+  return {};
+}
 #if SATURATE_WITH_CUDA
 Fit cuda_fits(const Context&, const CachedAttentionArgs& a) noexcept {
   if (a.head_size > kMaxCachedHeadSize) return {"head_size > 256 (eight channels a lane)"};
@@ -41,11 +47,13 @@ Fit mma_pays(const Context&, const CachedAttentionArgs& a) noexcept {
 }
 #endif
 
-constexpr Impl<CachedAttentionArgs> kCachedAttention[] = {SAT_CUDA_IMPL(
-    {"cached_attention_mma_cuda", DeviceKind::cuda, mma_fits, cached_attention_mma_cuda, nullptr,
-     mma_pays}) SAT_CUDA_IMPL({"cached_attention_cuda", DeviceKind::cuda, cuda_fits,
-                               cached_attention_cuda}){"cached_attention_cpu", DeviceKind::cpu,
-                                                       cpu_fits, cached_attention_cpu}};
+constexpr Impl<CachedAttentionArgs> kCachedAttention[] = {
+    SAT_CUDA_IMPL({"cached_attention_mma_cuda", DeviceKind::cuda, mma_fits,
+                   cached_attention_mma_cuda, nullptr, mma_pays})
+        SAT_CUDA_IMPL({"cached_attention_cuda", DeviceKind::cuda, cuda_fits,
+                       cached_attention_cuda}){"cached_attention_avx512_cpu", DeviceKind::cpu,
+                                               avx512_fits, cached_attention_avx512_cpu},
+    {"cached_attention_cpu", DeviceKind::cpu, cpu_fits, cached_attention_cpu}};
 
 void check_pages(const char* op, const CachedAttentionArgs& a) {
   if (a.starts != nullptr || a.slots != nullptr)

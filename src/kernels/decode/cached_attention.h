@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "kernels/options.h"
 #include "runtime/context.h"
 
 namespace saturate::kernels {
@@ -85,7 +86,8 @@ struct CachedAttentionArgs {
   int64_t window = 0;
   float soft_cap = 0.0f;
   const void* bias = nullptr;
-  int64_t bias_stride = 0;  // at least max_positions
+  int64_t bias_stride = 0;           // at least max_positions
+  CpuLevel level = CpuLevel::plain;  // the newest that may run: cpu_level() or older
 };
 
 void cached_attention(const Context& ctx, const CachedAttentionArgs& args);

@@ -5,7 +5,9 @@
 #include <limits>
 #include <vector>
 
+#include "base/error.h"
 #include "kernels/decode/cached_attention_impl.h"
+#include "kernels/decode/cached_row.h"
 #include "kernels/host/vector_math.h"
 #include "runtime/parallel_for.h"
 
@@ -17,7 +19,7 @@ namespace {
 
 // A row takes four positions at a time through all of its heads, so that keys and values are read
 // as they lie. The order of every sum depends on the head's size and the positions alone.
-template <class T>
+template <class T, bool kAvx512>
 class Problem {
  public:
   explicit Problem(const CachedAttentionArgs& args)
@@ -48,28 +50,27 @@ class Problem {
     for (int64_t j = first; j <= last; ++j) s.keys.push_back(history(r, j));
     s.keys.resize((s.keys.size() + kKeys - 1) / kKeys * kKeys, s.keys.back());  // of weight 0
     s.weights.resize(static_cast<size_t>(a_.heads * stride));
-    T* const p = s.weights.data();
-    for (int64_t j = 0; j < count; j += kKeys) {
-      const T* const* const keys = s.keys.data() + j;
-      const bool more = j + kKeys < count;  // keys to come; else the first values are next
-      for (int64_t h = 0; h < a_.heads; ++h) {
-        fetch(h, more ? keys + kKeys : s.keys.data(), more ? 0 : kv_width_);
-        score(q + h * size_, keys, column(h), p + h * stride + j);
-      }
-    }
-    for (int64_t h = 0; h < a_.heads; ++h) softmax(h, count, stride, p + h * stride);
-    for (int64_t j = 0; j < count; j += kKeys) {
-      const T* const* const keys = s.keys.data() + j;
-      for (int64_t h = 0; h < a_.heads; ++h) {
-        if (j + kKeys < count) fetch(h, keys + kKeys, kv_width_);
-        add(p + h * stride + j, keys, kv_width_ + column(h), o + h * size_);
-      }
-    }
+    CachedRow<T> row{.q = q,
+                     .keys = s.keys.data(),
+                     .fours = static_cast<int64_t>(s.keys.size()) / kKeys,
+                     .count = count,
+                     .heads = a_.heads,
+                     .group = a_.heads / a_.kv_heads,
+                     .head_size = size_,
+                     .values = kv_width_,
+                     .scale = scale_,
+                     .weights = s.weights.data(),
+                     .stride = stride,
+                     .o = o};
+    scores(row);
+    for (int64_t h = 0; h < a_.heads; ++h) adjust(h, count, row.weights + h * stride);
+    weights(row);
+    values(row);
   }
 
  private:
   static constexpr int64_t W = 32 / static_cast<int64_t>(sizeof(T));
-  static constexpr int64_t kKeys = 4;
+  static constexpr int64_t kKeys = kCachedKeys;
   typedef T Vec __attribute__((vector_size(32)));
   static Vec load(const T* p) {
     Vec v;
@@ -88,17 +89,14 @@ class Problem {
     const int64_t own = a_.starts[row] + position;
     return a_.slots != nullptr && position < a_.positions[row] ? a_.slots[own] : own;
   }
-  // Of a query head's key.
-  int64_t column(int64_t h) const { return h / (a_.heads / a_.kv_heads) * size_; }
-
   // Asks for what head h will read of four positions while others are computed: positions lie apart,
   // so the processor does not see them coming.
-  void fetch(int64_t h, const T* const* keys, int64_t offset) const {
-    if (h % (a_.heads / a_.kv_heads) != 0) return;  // these heads share a key
+  static void fetch(const CachedRow<T>& r, int64_t h, const T* const* keys, int64_t offset) {
+    if (h % r.group != 0) return;  // these heads share a key
     constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
     for (int64_t i = 0; i < kKeys; ++i) {
-      const T* const key = keys[i] + offset + column(h);
-      for (int64_t c = 0; c < size_; c += kLine) __builtin_prefetch(key + c);
+      const T* const key = keys[i] + offset + h / r.group * r.head_size;
+      for (int64_t c = 0; c < r.head_size; c += kLine) __builtin_prefetch(key + c);
     }
   }
 
@@ -118,25 +116,46 @@ class Problem {
     }
   }
 
-  void score(const T* q, const T* const* keys, int64_t column, T* to) const {
-    Vec sum[kKeys] = {};
-    int64_t c = 0;
-    for (; c + W <= size_; c += W) {
-      const Vec x = load(q + c);
-#pragma GCC unroll 4
-      for (int64_t i = 0; i < kKeys; ++i) sum[i] += x * load(keys[i] + column + c);
-    }
-    T total[kKeys];
-    sums_of(sum, total);
-    for (int64_t i = 0; i < kKeys; ++i) {
-      for (int64_t rest = c; rest < size_; ++rest) total[i] += q[rest] * keys[i][column + rest];
-      to[i] = scale_ * total[i];
+  static void scores(const CachedRow<T>& r) {
+    if constexpr (kAvx512) return cached_scores_avx512(r);
+    for (int64_t i = 0; i < r.fours; ++i) {
+      const T* const* const keys = r.keys + i * kKeys;
+      const bool more = i + 1 < r.fours;  // keys to come; else the first values are next
+      for (int64_t h = 0; h < r.heads; ++h) {
+        fetch(r, h, more ? keys + kKeys : r.keys, more ? 0 : r.values);
+        score(r, r.q + h * r.head_size, keys, h / r.group * r.head_size,
+              r.weights + h * r.stride + i * kKeys);
+      }
     }
   }
 
-  // Scores become weights; what lies behind `count` becomes 0.
-  void softmax(int64_t h, int64_t count, int64_t stride, T* p) const {
-    constexpr T kNone = -std::numeric_limits<T>::infinity();
+  static void score(const CachedRow<T>& r, const T* q, const T* const* keys, int64_t column,
+                    T* to) {
+    Vec sum[kKeys] = {}, odd[kKeys] = {};
+    int64_t c = 0;
+    for (; c + 2 * W <= r.head_size; c += 2 * W) {
+      const Vec x = load(q + c), y = load(q + c + W);
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < kKeys; ++i) {
+        sum[i] += x * load(keys[i] + column + c);
+        odd[i] += y * load(keys[i] + column + c + W);
+      }
+    }
+    for (; c + W <= r.head_size; c += W) {
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < kKeys; ++i) sum[i] += load(q + c) * load(keys[i] + column + c);
+    }
+    for (int64_t i = 0; i < kKeys; ++i) sum[i] += odd[i];
+    T total[kKeys];
+    sums_of(sum, total);
+    for (int64_t i = 0; i < kKeys; ++i) {
+      for (int64_t rest = c; rest < r.head_size; ++rest)
+        total[i] += q[rest] * keys[i][column + rest];
+      to[i] = r.scale * total[i];
+    }
+  }
+
+  void adjust(int64_t h, int64_t count, T* p) const {
     if (a_.soft_cap > 0.0f) {
       const T cap = static_cast<T>(a_.soft_cap);
       for (int64_t j = 0; j < count; ++j) p[j] = cap * std::tanh(p[j] / cap);
@@ -145,28 +164,49 @@ class Problem {
       const T* const bias = static_cast<const T*>(a_.bias) + h * a_.bias_stride;
       for (int64_t j = 0; j < count; ++j) p[j] += bias[count - 1 - j];
     }
-    std::fill(p + count, p + stride, kNone);
-    Vec tops = Vec{} + kNone;
-    for (int64_t j = 0; j < stride; j += W) {
-      const Vec s = load(p + j);
-      tops = s > tops ? s : tops;
-    }
-    T top = tops[0];
-    for (int64_t l = 1; l < W; ++l) top = tops[l] > top ? tops[l] : top;
-    for (int64_t j = 0; j < stride; ++j) p[j] = vector_exp(p[j] - top);
-    const T inverse = T(1) / lane_sum<T>(stride, [p](int64_t j) { return p[j]; });
-    for (int64_t j = 0; j < stride; ++j) p[j] *= inverse;
   }
 
-  void add(const T* p, const T* const* keys, int64_t column, T* o) const {
+  // Scores become weights; what lies behind `count` becomes 0.
+  static void weights(const CachedRow<T>& r) {
+    if constexpr (kAvx512) return cached_softmax_avx512(r);
+    constexpr T kNone = -std::numeric_limits<T>::infinity();
+    for (int64_t h = 0; h < r.heads; ++h) {
+      T* const p = r.weights + h * r.stride;
+      std::fill(p + r.count, p + r.stride, kNone);
+      Vec tops = Vec{} + kNone;
+      for (int64_t j = 0; j < r.stride; j += W) {
+        const Vec s = load(p + j);
+        tops = s > tops ? s : tops;
+      }
+      T top = tops[0];
+      for (int64_t l = 1; l < W; ++l) top = tops[l] > top ? tops[l] : top;
+      for (int64_t j = 0; j < r.stride; ++j) p[j] = vector_exp(p[j] - top);
+      const T inverse = T(1) / lane_sum<T>(r.stride, [p](int64_t j) { return p[j]; });
+      for (int64_t j = 0; j < r.stride; ++j) p[j] *= inverse;
+    }
+  }
+
+  static void values(const CachedRow<T>& r) {
+    if constexpr (kAvx512) return cached_values_avx512(r);
+    for (int64_t i = 0; i < r.fours; ++i) {
+      const T* const* const keys = r.keys + i * kKeys;
+      for (int64_t h = 0; h < r.heads; ++h) {
+        if (i + 1 < r.fours) fetch(r, h, keys + kKeys, r.values);
+        add(r, r.weights + h * r.stride + i * kKeys, keys, r.values + h / r.group * r.head_size,
+            r.o + h * r.head_size);
+      }
+    }
+  }
+
+  static void add(const CachedRow<T>& r, const T* p, const T* const* keys, int64_t column, T* o) {
     int64_t c = 0;
-    for (; c + W <= size_; c += W) {
+    for (; c + W <= r.head_size; c += W) {
       Vec sum = load(o + c);
 #pragma GCC unroll 4
       for (int64_t i = 0; i < kKeys; ++i) sum += p[i] * load(keys[i] + column + c);
       std::memcpy(o + c, &sum, sizeof sum);
     }
-    for (; c < size_; ++c) {
+    for (; c < r.head_size; ++c) {
       for (int64_t i = 0; i < kKeys; ++i) o[c] += p[i] * keys[i][column + c];
     }
   }
@@ -176,12 +216,13 @@ class Problem {
   const T scale_;
 };
 
-template <class T>
+template <class T, bool kAvx512 = false>
 void run(const CachedAttentionArgs& args) {
-  const Problem<T> problem(args);
+  using Rows = Problem<T, kAvx512>;
+  const Rows rows(args);
   parallel_for(args.rows, 1, [&](int64_t begin, int64_t end) {
-    typename Problem<T>::Scratch scratch;
-    for (int64_t r = begin; r < end; ++r) problem.row(r, scratch);
+    typename Rows::Scratch scratch;
+    for (int64_t r = begin; r < end; ++r) rows.row(r, scratch);
   });
 }
 
@@ -190,5 +231,13 @@ void run(const CachedAttentionArgs& args) {
 void cached_attention_cpu(const Context&, const CachedAttentionArgs& a) {
   a.dtype == DType::f64 ? run<double>(a) : run<float>(a);
 }
+
+#if defined(__x86_64__)
+void cached_attention_avx512_cpu(const Context&, const CachedAttentionArgs& a) {
+  run<float, true>(a);
+}
+#else
+void cached_attention_avx512_cpu(const Context&, const CachedAttentionArgs&) { SAT_ASSERT(false); }
+#endif
 
 }  // namespace saturate::kernels

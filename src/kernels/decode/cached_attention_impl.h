@@ -8,6 +8,8 @@ namespace saturate::kernels {
 constexpr int64_t kMaxCachedHeadSize = 256;
 
 void cached_attention_cpu(const Context& ctx, const CachedAttentionArgs& args);
+// f32, with the bits of cached_attention_cpu().
+void cached_attention_avx512_cpu(const Context& ctx, const CachedAttentionArgs& args);
 void cached_attention_cuda(const Context& ctx, const CachedAttentionArgs& args);
 // By tensor cores: 16-bit types, head_size 64 or 128, compute capability 8.0.
 void cached_attention_mma_cuda(const Context& ctx, const CachedAttentionArgs& args);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "kernels/gemm/packed/packed_linear.h"
 #include "kernels/testing/targets.h"
 
 namespace saturate::kernels {
@@ -146,7 +147,8 @@ TEST_P(CachedAttention, MatchesReference) {
           .head_size = s.head_size,
           .max_positions = s.max_positions,
           .dtype = dtype(),
-          .scale = scale};
+          .scale = scale,
+          .level = cpu_level()};
       cached_attention(ctx(), args);
       Values cached = old;
       const Values want = reference(where, s, finished, qkv, static_cast<double>(scale), cached);
@@ -189,7 +191,8 @@ TEST_P(CachedAttention, ReadsAMemory) {
                              .head_size = s.head_size,
                              .max_positions = s.max_positions,
                              .dtype = dtype(),
-                             .scale = 0.125f};
+                             .scale = 0.125f,
+                             .level = cpu_level()};
     cached_attention(ctx(), args);
     Values queries, want = step.values();
     std::vector<int32_t> lengths = where.positions;
@@ -242,7 +245,8 @@ void CachedAttention::masks_caps_and_biases(int64_t heads, int64_t size, int64_t
                              .window = window,
                              .soft_cap = cap,
                              .bias = biased ? bias.data() : nullptr,
-                             .bias_stride = most});
+                             .bias_stride = most,
+                             .level = cpu_level()});
     Values want(static_cast<size_t>(kRows * width));
     for (int64_t r = 0; r < kRows; ++r)
       for (int64_t h = 0; h < heads; ++h) {
