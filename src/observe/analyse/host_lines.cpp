@@ -68,11 +68,7 @@ void add_model_calls(HostLines& result, const Trace& trace, const StackKinds& ki
   }
   if (!models) result.model_ns = 0;
   result.calls = group_lines(trace, kinds, lines, result.idle_ns, forward);
-  // What runs the backward pass counts with the lines that it comes from.
-  const auto known = [](const HostLine& line) { return line.backward > 0; };
-  if (std::any_of(result.calls.begin(), result.calls.end(), known))
-    std::stable_partition(result.calls.begin(), result.calls.end(),
-                          [](const HostLine& line) { return !line.runs_backward; });
+  backward_last(result.calls);
 }
 
 }  // namespace

@@ -80,6 +80,7 @@ struct HostLines {
 // Lines that gave a device work of some kind; shares are of the time of what is known.
 struct WorkLines {
   std::vector<HostLine> lines;  // the largest first
+  std::vector<HostLine> calls;  // the same, with all that a model does in the line that calls it
   int64_t samples = 0;
   double ns = 0, known = 0;  // of that work, and the share of it whose line is known
 };

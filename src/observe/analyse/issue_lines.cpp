@@ -137,14 +137,20 @@ WorkLines IssueLines::Counts::lines(const Trace& trace,
   }
   result.known = result.ns > 0 ? known / result.ns : 0;
   const StackKinds kinds(trace);
-  std::vector<CountedSamples> all;
-  ForwardShares forward;
+  std::vector<CountedSamples> all, of_calls;
+  ForwardShares forward, forward_calls;
   for (const auto& [key, c] : counted) {
     all.push_back(c);
-    if (!kinds.is_backward(key.stack) && !kinds.is_update(key.stack))
-      forward[line_of(trace, key.stack)] += c.ns;
+    of_calls.push_back(c);
+    if (const uint32_t call = kinds.model_call(key.stack); call != kNoStack)
+      of_calls.back().key.stack = call;
+    if (kinds.is_backward(key.stack) || kinds.is_update(key.stack)) continue;
+    forward[line_of(trace, key.stack)] += c.ns;
+    forward_calls[line_of(trace, of_calls.back().key.stack)] += c.ns;
   }
   result.lines = group_lines(trace, kinds, all, known, forward);
+  result.calls = group_lines(trace, kinds, of_calls, known, forward_calls);
+  backward_last(result.calls);
   return result;
 }
 

@@ -232,4 +232,11 @@ std::vector<HostLine> group_lines(const Trace& trace, const StackKinds& kinds,
   return result;
 }
 
+void backward_last(std::vector<HostLine>& lines) {
+  const auto known = [](const HostLine& line) { return line.backward > 0; };
+  if (std::any_of(lines.begin(), lines.end(), known))
+    std::stable_partition(lines.begin(), lines.end(),
+                          [](const HostLine& line) { return !line.runs_backward; });
+}
+
 }  // namespace saturate::observe

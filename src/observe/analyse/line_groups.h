@@ -43,4 +43,7 @@ std::vector<HostLine> group_lines(const Trace& trace, const StackKinds& kinds,
                                   const std::vector<CountedSamples>& counted, double all_ns,
                                   const ForwardShares& forward);
 
+// Lines that run a backward pass count with the lines that it comes from: behind them, where these are known.
+void backward_last(std::vector<HostLine>& lines);
+
 }  // namespace saturate::observe

@@ -212,10 +212,13 @@ std::optional<Named> lines_of_verdict(const Diagnosis& g) {
   const HostLines& h = d.host_lines;
   const std::string& id = g.verdict.id;
   std::vector<Named> all;
-  const auto add_work = [&](const WorkLines& w, const char* what) {
+  const auto knows = [](const WorkLines& w) {
     // Of less than half of it, a line that holds enough of the whole.
     const bool enough = !w.lines.empty() && w.known * with_backward(w.lines.front()) >= kNamedShare;
-    if (w.known >= kKnown || enough) all.push_back({&w.lines, w.samples, what});
+    return w.known >= kKnown || enough;
+  };
+  const auto add_work = [&](const WorkLines& w, const char* what) {
+    if (knows(w)) all.push_back({&w.lines, w.samples, what});
   };
   if (id == "host_bound" && waits_for_lock(d))
     all.push_back({&h.holders, h.holder_samples, "of what holds the interpreter's lock meanwhile"});
@@ -228,8 +231,12 @@ std::optional<Named> lines_of_verdict(const Diagnosis& g) {
     const auto first = std::find_if(g.fixes.worth.begin(), g.fixes.worth.end(), [](const Fix& f) {
       return f.cures && !is_outside_kernels(f.kind);
     });
-    if (g.fixes.numbers && first != g.fixes.worth.end() && is_product_fix(first->kind))
+    if (g.fixes.numbers && first != g.fixes.worth.end() && is_product_fix(first->kind)) {
+      // Other types are asked for where a model is called, and not in each of its layers.
+      if (knows(d.product_lines))
+        all.push_back({&d.product_lines.calls, d.product_lines.samples, "of these products' time"});
       add_work(d.product_lines, "of these products' time");
+    }
     if (g.fixes.numbers && first != g.fixes.worth.end()) {
       if (first->kind == FixKind::product_types)
         add_work(d.odd_product_lines, "of these products' time");

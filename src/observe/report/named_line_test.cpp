@@ -119,5 +119,24 @@ TEST(NamedLine, WhoHoldsTheInterpretersLockIsInJson) {
   EXPECT_EQ(named["lock_holder_thread"], "thread 7");
 }
 
+// Other types are asked for around the call of a model.
+TEST(NamedLine, OfProductsWhereTheirModelIsCalled) {
+  Diagnosis g = of("gpu_bound");
+  g.fixes.numbers = true;
+  Fix fix;
+  fix.kind = FixKind::mixed;
+  fix.cures = true;
+  g.fixes.worth = {fix};
+  WorkLines& w = g.analysis.devices[0].product_lines;
+  w.samples = 40;
+  w.known = 0.9;
+  w.lines = {line("attention", 0.4), line("feed_forward", 0.3)};
+  w.calls = {line("train", 0.7)};
+  EXPECT_EQ(named(g), "train");
+  g.fixes.worth[0].kind = FixKind::float64;
+  g.analysis.devices[0].double_lines = w;
+  EXPECT_EQ(named(g), "attention");
+}
+
 }  // namespace
 }  // namespace saturate::observe

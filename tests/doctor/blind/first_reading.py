@@ -228,8 +228,11 @@ def edited_line(path, line, edits):
 
 
 def open_line(report, said, edits):
-    """The text of the line that a report's verdict names, and whether it or its caller is `said` (path:line) within two
-    lines: a statement may take several. `edits` were made before the program ran."""
+    """The text of the line that a report's verdict names, and whether it or its caller is `said` (path:line), or one of
+    a list of such, within two lines: a statement may take several. `edits` were made before the program ran."""
+    if isinstance(said, list):
+        every = [open_line(report, one, edits) for one in said]
+        return every[0][0], any(right for _, right in every)
     named = report["verdict"].get("line")
     if not named:
         return "", not said
@@ -272,6 +275,8 @@ def judge_one(folder, row):
     elif cause != "none" and row["program"] in open_programs():
         case = case_of(row["program"])
         judged["line"], judged["line_right"] = open_line(planted, case["LINE"], case.get("EDITS", []))
+        if case.get("LINES"):
+            judged["line_accepted"] = open_line(planted, [case["LINE"], *case["LINES"]], case.get("EDITS", []))[1]
     itself = cause == "none" and row["program"] in open_programs()  # it has no twin: nothing was planted
     if itself:
         healthy = folder / f"{row['program']}.planted.json"
@@ -321,6 +326,9 @@ def judge(given):
     lines = [r["line_right"] for r in rows if "line_right" in r]
     if lines:
         limits.append(("line of code right", sum(lines) / len(lines), sum(lines) >= RIGHT * len(lines)))
+        accepted = [r.get("line_accepted", r["line_right"]) for r in rows if "line_right" in r]
+        if sum(accepted) > sum(lines):
+            limits.append(("or another that its author takes", sum(accepted) / len(lines), sum(accepted) >= RIGHT * len(lines)))
     for name, value, held in limits:
         print(f"{'ok  ' if held else 'MISS'} {name}: {value:.3f}")
     if given.jsonl:
