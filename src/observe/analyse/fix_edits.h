@@ -58,6 +58,7 @@ struct EditSettings {
   // Products of whole numbers against a library's of fp32, at least.
   double integer_ratio = 1.5;
   bool half_products = false;  // most products but attention in fp32 have 16 bits
+  double reading = 0;          // share of the time in which arrays are read: HostLines::reading_ns
   double prepared = 0;         // share of the time in which the issuing thread makes data itself
   bool scattered = false;      // copies that find_scattered_weights() found
   double of_model =

@@ -19,6 +19,7 @@ constexpr double kPaceDiffers = 1.2;
 // What a remedy makes of data that come at a pace of their own, at least: a quarter cheaper.
 constexpr double kLeastOfLoader = 4.0 / 3;
 constexpr double kMostJoined = 64;  // times: something is left of every program
+constexpr double kReadsArrays = 0.05;  // of the time
 constexpr double kChecks = 0.2;     // values that are read, a kernel
 constexpr double kSteers = 1.5;     // places where a step waits for the device
 
@@ -67,6 +68,8 @@ FixFinder::FixFinder(const Replay& replay, const Analysis& analysis, const Clock
   if (const HostLines& lines = d.host_lines; lines.samples >= kFewSamples) {
     const auto total = static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
     settings_.of_model = lines.model_ns / total;
+    settings_.reading =
+        std::accumulate(lines.reading_ns.begin(), lines.reading_ns.end(), 0.0) / total;
     if (!lines.lines.empty()) settings_.of_line = lines.lines.front().share * lines.idle_ns / total;
   }
   settings_.prepared =
@@ -82,6 +85,10 @@ Fix FixFinder::find(FixKind kind) const {
     const Obstacles obstacles = find_obstacles(replay_);
     f.obstacle = obstacles.words();
     f.with = obstacles.fixes();
+    if (settings_.reading >= kReadsArrays && f.with.empty()) {
+      f.obstacle = "a step waits until arrays are read, which a graph cannot hold";
+      f.with = {FixKind::syncs};
+    }
     kinds.insert(kinds.begin(), f.with.begin(), f.with.end());
   }
   double surely = step(kinds, Assume::surely);
@@ -197,6 +204,7 @@ Fix FixFinder::find(FixKind kind) const {
     if (!f.ceiling) f.speedup = std::sqrt(sure * f.high);
     f.step_ns = base_ / f.speedup;
   }
+  if (kind == FixKind::syncs && settings_.reading >= kReadsArrays) set_reads(f);
   // Graphs may hold what was computed before they were made.
   if (kind == FixKind::float64 && f.speedup == 1) {
     f.high = base_ / step(kinds, Assume::at_most);
@@ -254,6 +262,17 @@ bool FixFinder::mostly_long_host() const {
   return 2 * attributed_share(FixKind::host_work, analysis_, clock_) *
              static_cast<double>(b.total_ns()) >
          idle;
+}
+
+// Reading an array is a call of the framework's with a wait in it, which no call of CUDA's shows: half of it goes
+// for certain, and the host that need not wait may be faster, as that of another run.
+void FixFinder::set_reads(Fix& f) const {
+  const double left = std::max(1 / kMostJoined, 1 / f.speedup - settings_.reading);
+  f.speedup = 1 / left;
+  f.low = 1 + (f.speedup - 1) / 2;
+  f.high = std::max(f.high, 1 + kHostDiffers * (f.speedup - 1));
+  f.ceiling = false;
+  f.step_ns = base_ / f.speedup;
 }
 
 // Steps that have none of it show what all would take: a state that is saved, an epoch that

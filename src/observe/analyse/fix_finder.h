@@ -35,6 +35,7 @@ class FixFinder {
   bool mostly_long_host() const;
   void set_as_measured(Fix& f, double surely) const;
   void set_fusion(Fix& f, double surely, double likely) const;
+  void set_reads(Fix& f) const;
   bool of_arrays() const;
   bool fused_already() const;
   double busy_ns() const;

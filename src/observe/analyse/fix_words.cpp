@@ -172,6 +172,8 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           fmt::format("{:.1f}% of the time the device is idle after a wait had emptied its queue",
                       share(d, {Leaf::sync, Leaf::after_sync, Leaf::blocking_copy})) +
           main_names(d, {Leaf::sync, Leaf::blocking_copy});
+      if (const double reading = 100 * host_share(d, d.host_lines.reading_ns); reading >= 1)
+        f.evidence += fmt::format("; {:.1f}% it waits until arrays are read", reading);
       if (f.speedup >= kWorth)
         f.evidence += fmt::format("; a host that ran ahead instead would hide {:.0f}% of the time",
                                   100 * removed(f.speedup));
@@ -712,6 +714,7 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
   const auto without_copies = [&](std::initializer_list<Leaf> leaves) {
     return of(leaves) - part(d.between_copies, leaves);
   };
+  const double reading = host_share(d, d.host_lines.reading_ns);
   switch (kind) {
     case FixKind::graphs:
       return without_copies({Leaf::launch, Leaf::launch_latency, Leaf::host_code, Leaf::blocked,
@@ -719,16 +722,16 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
                              Leaf::gil, Leaf::runnable}) -
              part(d.long_host, {Leaf::host_code, Leaf::blocked, Leaf::file_read, Leaf::file_write,
                                 Leaf::network, Leaf::lock, Leaf::gil, Leaf::runnable}) -
-             part(d.after_wait, {Leaf::launch, Leaf::launch_latency});
+             part(d.after_wait, {Leaf::launch, Leaf::launch_latency}) - reading;
     case FixKind::host_work:
       // Less what is the loader's or a compiler's, which lies in such stretches.
       return std::max(0.0, part(d.long_host, {Leaf::host_code, Leaf::after_sync, Leaf::blocked,
                                               Leaf::file_read, Leaf::file_write, Leaf::network,
                                               Leaf::lock, Leaf::gil, Leaf::runnable}) -
                                host_share(d, d.host_lines.making_ns) -
-                               host_share(d, d.host_lines.compiling_ns));
+                               host_share(d, d.host_lines.compiling_ns) - reading);
     case FixKind::syncs:
-      return without_copies({Leaf::sync, Leaf::after_sync, Leaf::blocking_copy}) +
+      return reading + without_copies({Leaf::sync, Leaf::after_sync, Leaf::blocking_copy}) +
              part(d.after_wait, {Leaf::launch, Leaf::launch_latency});
     case FixKind::loader:
       return of({Leaf::loader}) + host_share(d, d.host_lines.making_ns) -

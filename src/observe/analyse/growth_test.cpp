@@ -81,6 +81,19 @@ TEST(StartUp, APauseAfterManyStepsIsNoStart) {
   EXPECT_EQ(start_up_steps(marks(25)), 1u);
 }
 
+// 180 short ones that are no steps, while kernels are tried and compiled, before 120 that are.
+TEST(Steps, WhatIsTriedWhileItIsCompiledIsNoStep) {
+  StepMarks m;
+  int64_t now = 0;
+  for (int i = 0; i <= 300; ++i) {
+    m.begin_ns.push_back(now);
+    m.regular.push_back(i >= 180);
+    now += i < 180 ? kMs / 5 : 10 * kMs;
+    if (i == 179) now += 1500 * kMs;
+  }
+  EXPECT_EQ(start_up_steps(m), 180u);
+}
+
 // 120 steps of 10 ms, but for those that `pauses` says are long.
 StepMarks with_pauses(const std::function<int64_t(int)>& pauses) {
   StepMarks m;

@@ -21,6 +21,10 @@ bool is_hosts(Leaf leaf) {
          leaf != Leaf::unknown && leaf != Leaf::lost && leaf != Leaf::tool;
 }
 
+bool is_wait_for_device(Leaf leaf) {
+  return leaf == Leaf::sync || leaf == Leaf::after_sync || leaf == Leaf::blocking_copy;
+}
+
 // A thread that Python keeps to serve others, such as the one that hands out shared memory: it
 // waits, and no code of the program has called for it.
 bool stands_by(const Trace& trace, const LineKey& key) {
@@ -166,6 +170,8 @@ HostLines HostLineCounts::finish(const Trace& trace, const Budget& idle, const S
       compiling.push_back(s);
     } else if (kinds.makes_data(s.key.stack)) {
       result.making_ns[leaf] += s.ns;
+    } else if (kinds.reads_value(s.key.stack) && !is_wait_for_device(s.key.leaf)) {
+      result.reading_ns[leaf] += s.ns;
     }
     if (s.key.leaf != Leaf::after_sync) continue;
     if (kinds.prints(s.key.stack) || is_below_wait(trace, s.key.stack, waiting))

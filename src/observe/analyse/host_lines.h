@@ -59,9 +59,9 @@ struct HostLines {
   // Of the processes that the program started and that issue no work, while the device waited.
   std::vector<HostLine> workers;
   int64_t worker_processes = 0, worker_samples = 0;
-  // Of the idle time, by leaf: what the host spent on making code, and on making the next batch
-  // where it was asked for.
-  std::array<double, kLeaves> compiling_ns{}, making_ns{};
+  // Of the idle time, by leaf: what the host spent on making code, on making the next batch where it
+  // was asked for, and on reading values of arrays beside what is known to be a wait for the device.
+  std::array<double, kLeaves> compiling_ns{}, making_ns{}, reading_ns{};
   // Lines in which it made code: shares of that time.
   std::vector<HostLine> compiling;
   int64_t compiling_samples = 0;

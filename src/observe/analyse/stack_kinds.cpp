@@ -57,6 +57,13 @@ bool runs_forward_again(std::string_view file, std::string_view function) {
          (name == "recompute_fn" || name == "unpack_hook" || name == "backward");
 }
 
+// float(x), np.asarray(x), print(x) and the like of an array of JAX's end in one function of it.
+bool reads_array(std::string_view file, std::string_view function) {
+  const std::string_view name = last_name(function);
+  return (file.ends_with("jax/_src/array.py") && name == "_value") ||
+         (has_any(file, {"jax/_src/array.py", "jax/_src/api.py"}) && name == "block_until_ready");
+}
+
 // PyTorch's own frame between a line that calls a module, or what was compiled, and the code that runs then.
 bool calls_model(std::string_view file, std::string_view function) {
   return (file.ends_with("torch/nn/modules/module.py") && last_name(function) == "_call_impl") ||
@@ -84,6 +91,7 @@ StackKinds::StackKinds(const Trace& trace)
                 {"torch/_tensor_str.py", "numpy/core/arrayprint.py", "numpy/_core/arrayprint.py"}))
       kind |= kPrints;
     if (runs_forward_again(file, function)) kind |= kRecomputes;
+    if (reads_array(file, function)) kind |= kReads;
     kinds_[i] = kind;
     const uint32_t outside = n.caller == kNoStack ? kNoStack : programs[n.caller];
     programs[i] = owner_of(file) == CodeOwner::program ? i : outside;

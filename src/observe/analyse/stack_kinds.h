@@ -25,6 +25,8 @@ class StackKinds {
   bool is_update(uint32_t stack) const { return has(stack, kUpdate); }
   // The values of an array become text, which needs them on the host.
   bool prints(uint32_t stack) const { return has(stack, kPrints); }
+  // The host waits for the value of an array of JAX's, to convert or print it, or until it is there.
+  bool reads_value(uint32_t stack) const { return has(stack, kReads); }
   // A checkpointed layer runs forward again.
   bool computes_again(uint32_t stack) const { return has(stack, kRecomputes); }
   // The frame of the program in which a model was called, itself outside of any: kNoStack if none.
@@ -34,7 +36,7 @@ class StackKinds {
 
  private:
   static constexpr uint8_t kCompiles = 1, kFetches = 2, kWorker = 4, kBackward = 8, kUpdate = 16,
-                           kPrints = 32, kRecomputes = 64;
+                           kPrints = 32, kRecomputes = 64, kReads = 128;
   bool has(uint32_t stack, uint8_t kind) const {
     return stack < kinds_.size() && (kinds_[stack] & kind) != 0;
   }

@@ -207,7 +207,13 @@ size_t start_up_steps(const StepMarks& marks) {
     run = marks.regular[i] ? run + 1 : 0;
     if (run == kMostWarmUp) start = i + 1 - run;
   }
-  return start <= n / 2 ? start : 0;
+  // Kernels that are tried while they are compiled begin many short steps that are none.
+  const auto regular_in = [&](size_t from, size_t to) {
+    return std::count(marks.regular.begin() + static_cast<std::ptrdiff_t>(from),
+                      marks.regular.begin() + static_cast<std::ptrdiff_t>(to), true);
+  };
+  const bool most_follow = start <= n / 2 || regular_in(0, start) <= regular_in(start, n);
+  return most_follow ? start : 0;
 }
 
 namespace {

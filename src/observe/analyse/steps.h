@@ -41,7 +41,7 @@ StepMarks mark_steps(const StepRule& rule, const Trace& trace, const HostTimelin
 // Where a program gets going: the first step from which on less than a twentieth of the time lies
 // outside of regular steps (a model is built and compiled, another loop runs first), but not beyond
 // twenty regular ones in a row, which a pause only interrupts (a new shape is compiled); 0 when
-// that is beyond half of the steps.
+// that is beyond half of the steps and fewer regular ones follow than lie before.
 size_t start_up_steps(const StepMarks& marks);
 
 // The first step behind the last for which code was made, where that happened for at most one step in 33, took a fifth of
