@@ -164,6 +164,15 @@ void Server::complete(const Shared& exchange, bool chat) {
     r.prompts.emplace_back(chat_prompt(*model.chat, r.messages));
     if (!model.chat->stop.empty()) r.stops.emplace_back(model.chat->stop);
   }
+  std::shared_ptr<model::TokenConstraint> constraint;
+  if (r.format) {
+    if (!model.formats) model.formats = std::make_unique<ResponseFormats>(engine.model());
+    try {
+      constraint = model.formats->constraint(*r.format);
+    } catch (const Error& e) {
+      throw RequestError(400, message_of(e.what()), {.param = "response_format", .code = {}});
+    }
+  }
   const CompletionHead head{.id = fmt::format("{}-{}", chat ? "chatcmpl" : "cmpl", next_id_++),
                             .model = target.adapter < 0 ? model.name : r.model,
                             .created = std::chrono::duration_cast<std::chrono::seconds>(
@@ -208,7 +217,8 @@ void Server::complete(const Shared& exchange, bool chat) {
                   .frequency_penalty = static_cast<float>(r.frequency_penalty),
                   .no_repeat_ngram = r.no_repeat_ngram_size,
                   .min_tokens = r.min_tokens,
-                  .adapter = target.adapter};
+                  .adapter = target.adapter,
+                  .constraint = std::move(constraint)};
   job.cancelled = [exchange] { return exchange->cancelled(); };
   job.token = [this, completion, begun, first = true](size_t i, int32_t id) mutable {
     if (std::exchange(first, false)) {

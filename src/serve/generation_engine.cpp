@@ -155,6 +155,10 @@ void GenerationEngine::step() {
                        under_way_.at(ticket).open->fail(
                            "the scores of a token are no numbers: weights or sums are too large");
                      }
+                     if (all.ending == model::Ending::no_token) {
+                       under_way_.at(ticket).open->fail(
+                           "no token of this model goes on with the JSON; ask for text");
+                     }
                      end(ticket);
                    });
   for (const Sequence& s : std::exchange(to_score_, {})) score(s);

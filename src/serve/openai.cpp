@@ -87,6 +87,19 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
       within("frequency_penalty", fields.number_or("frequency_penalty", 0), -2, 2);
   r.min_p = within("min_p", fields.number_or("min_p", 0), 0, 1);
   refuse_unless(fields, "logit_bias", body["logit_bias"].size() == 0, kUnsupported);
+  if (fields.has("response_format")) {
+    r.format = parse_response_format(body["response_format"]);
+    // JSON ends when it is complete, and nowhere else.
+    for (const char* key : {"stop", "min_tokens", "no_repeat_ngram_size", "ignore_eos"}) {
+      const bool asked = key == std::string_view("stop")         ? !r.stops.empty()
+                         : key == std::string_view("min_tokens") ? r.min_tokens > 0
+                         : key == std::string_view("ignore_eos") ? r.ignore_eos
+                                                                 : r.no_repeat_ngram_size > 0;
+      if (r.format && asked)
+        fields.fail(key,
+                    "it cannot go with a response_format, which would not hold; leave one out");
+    }
+  }
   for (const std::string_view key : kWithoutEffect) static_cast<void>(fields.has(key));
 }
 
@@ -225,8 +238,6 @@ CompletionRequest parse_chat(const Json& body) {
     refuse_unless(fields, key, body[key].size() == 0, kUnsupported);
   refuse_unless(fields, "modalities", body["modalities"] == Json(Json::Array{"text"}),
                 "only [\"text\"] is implemented here");
-  refuse_unless(fields, "response_format", body["response_format"]["type"] == Json("text"),
-                "only {\"type\": \"text\"} is implemented here");
   fields.reject_others();
   return r;
 }

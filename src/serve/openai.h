@@ -3,6 +3,7 @@
 // "Completions" and "Chat", fields of models that continue text.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -11,6 +12,7 @@
 #include "base/json.h"
 #include "serve/chat_template.h"
 #include "serve/request_error.h"
+#include "serve/response_format.h"
 
 namespace saturate::serve {
 
@@ -30,7 +32,8 @@ struct CompletionRequest {
   // Log-probabilities of the tokens, with so many of the likeliest in each place.
   std::optional<int64_t> logprobs;
   bool chat = false, stream = false, include_usage = false, echo = false;
-  bool ignore_eos = false;  // not OpenAI's: for measurements of equal lengths
+  std::shared_ptr<const ResponseFormat> format;  // none: text
+  bool ignore_eos = false;                       // not OpenAI's: for measurements of equal lengths
 };
 
 // Errors: invalid_argument, naming the field, what it holds and what it may hold. A field that asks
