@@ -164,6 +164,14 @@ void Server::complete(const Shared& exchange, bool chat) {
     r.prompts.emplace_back(chat_prompt(*model.chat, r.messages));
     if (!model.chat->stop.empty()) r.stops.emplace_back(model.chat->stop);
   }
+  for (const auto& [id, bias] : r.biases) {
+    const int64_t vocabulary = engine.model().config.vocab_target;
+    if (id < vocabulary) continue;
+    throw RequestError(400,
+                       fmt::format("logit_bias holds the id {} and ids of this model are below {}",
+                                   id, vocabulary),
+                       {.param = "logit_bias", .code = {}});
+  }
   std::shared_ptr<model::TokenConstraint> constraint;
   if (r.format) {
     if (!model.formats) model.formats = std::make_unique<ResponseFormats>(engine.model());
@@ -218,6 +226,7 @@ void Server::complete(const Shared& exchange, bool chat) {
                   .no_repeat_ngram = r.no_repeat_ngram_size,
                   .min_tokens = r.min_tokens,
                   .adapter = target.adapter,
+                  .biases = r.biases,
                   .constraint = std::move(constraint)};
   job.cancelled = [exchange] { return exchange->cancelled(); };
   job.token = [this, completion, begun, first = true](size_t i, int32_t id) mutable {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 namespace saturate::serve {
 namespace {
@@ -43,6 +44,26 @@ std::string text_of(JsonFields& fields, std::string_view key, const Json& value)
     text += *piece;
   }
   return text;
+}
+
+// {"50256": -100}
+void parse_biases(JsonFields& fields, const Json& biases, CompletionRequest& r) {
+  const Json::Object* all = biases.if_object();
+  if (all == nullptr) fields.fail("logit_bias", "it must be an object of token id: bias");
+  if (std::ssize(*all) > model::kMostBiases)
+    fields.fail("logit_bias", fmt::format("it has {} ids; at most {} are taken", all->size(),
+                                          model::kMostBiases));
+  for (const auto& [key, value] : *all) {
+    int32_t id = -1;
+    const char* const last = key.data() + key.size();
+    // One spelling for each id, so that none is there twice.
+    if (std::from_chars(key.data(), last, id).ptr != last || id < 0 || std::to_string(id) != key)
+      fields.fail("logit_bias", fmt::format("\"{}\" is no token id", key));
+    const std::optional<double> bias = value.number();
+    if (!bias || !(*bias >= -100 && *bias <= 100))
+      fields.fail("logit_bias", fmt::format("the bias of {} must be a number in -100 .. 100", id));
+    r.biases.emplace_back(id, static_cast<float>(*bias));
+  }
 }
 
 void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) {
@@ -86,7 +107,7 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
   r.frequency_penalty =
       within("frequency_penalty", fields.number_or("frequency_penalty", 0), -2, 2);
   r.min_p = within("min_p", fields.number_or("min_p", 0), 0, 1);
-  refuse_unless(fields, "logit_bias", body["logit_bias"].size() == 0, kUnsupported);
+  if (fields.has("logit_bias")) parse_biases(fields, body["logit_bias"], r);
   if (fields.has("response_format")) {
     r.format = parse_response_format(body["response_format"]);
     // JSON ends when it is complete, and nowhere else.

@@ -6,10 +6,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/json.h"
+#include "model/generator.h"
 #include "serve/chat_template.h"
 #include "serve/request_error.h"
 #include "serve/response_format.h"
@@ -29,6 +31,7 @@ struct CompletionRequest {
   double repetition_penalty = 1, min_p = 0;
   std::optional<uint64_t> seed;
   std::vector<std::string> stops;
+  std::vector<std::pair<int32_t, float>> biases;  // of logits by token id, each once
   // Log-probabilities of the tokens, with so many of the likeliest in each place.
   std::optional<int64_t> logprobs;
   bool chat = false, stream = false, include_usage = false, echo = false;
@@ -37,7 +40,7 @@ struct CompletionRequest {
 };
 
 // Errors: invalid_argument, naming the field, what it holds and what it may hold. A field that asks
-// for what is not done here (tools, logit_bias) is refused, never passed over.
+// for what is not done here (tools, images) is refused, never passed over.
 CompletionRequest parse_completion(const Json& body);
 CompletionRequest parse_chat(const Json& body);
 

@@ -349,6 +349,12 @@ TEST(Serve, RulesHoldForASequence) {
   // What was said has no chance against what was not, and a draw among equals is none.
   EXPECT_FALSE(repeats(tokens_of(R"("max_tokens":30,"presence_penalty":2,"frequency_penalty":2)")));
   EXPECT_EQ(tokens_of(R"("max_tokens":30,"min_p":1)", "2"), tokens_of(R"("max_tokens":30)"));
+  // A byte's id is the byte and 2.
+  EXPECT_EQ(tokens_of(R"("max_tokens":30,"logit_bias":{"99":100})"),
+            std::vector<std::string>(30, "a"));
+  const auto without = tokens_of(R"("max_tokens":60,"logit_bias":{"99":-100,"103":-100.0})", "1");
+  EXPECT_EQ(std::ranges::count(without, "a") + std::ranges::count(without, "e"), 0);
+  EXPECT_EQ(tokens_of(R"("max_tokens":30,"logit_bias":{})"), tokens_of(R"("max_tokens":30)"));
   const Json long_enough =
       json(s.post("/v1/completions", completion(R"("max_tokens":60,"min_tokens":60,"n":16)")));
   EXPECT_EQ(*long_enough["usage"]["completion_tokens"].if_int(), 16 * 60);
@@ -406,6 +412,11 @@ TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
       {"/v1/completions", R"({"prompt":"a","presence_penalty":3})", "-2 .. 2", 400},
       {"/v1/completions", R"({"prompt":"a","frequency_penalty":"much"})", "frequency_penalty", 400},
       {"/v1/completions", R"({"prompt":"a","min_p":1.5})", "0 .. 1", 400},
+      {"/v1/completions", R"({"prompt":"a","logit_bias":[5]})", "object of token id", 400},
+      {"/v1/completions", R"({"prompt":"a","logit_bias":{"05":1}})", "no token id", 400},
+      {"/v1/completions", R"({"prompt":"a","logit_bias":{"5":101}})", "-100 .. 100", 400},
+      {"/v1/completions", R"({"prompt":"a","logit_bias":{"5":"1"}})", "must be a number", 400},
+      {"/v1/completions", R"({"prompt":"a","logit_bias":{"259":1}})", "below 259", 400},
       {"/v1/completions", R"({"prompt":"a","min_tokens":-1})", "min_tokens", 400},
       {"/v1/completions", R"({"prompt":"a","min_tokens":17})", "max_tokens is 16", 400},
       {"/v1/completions", R"({"prompt":"a","logprobs":21})", "0 .. 20", 400},
