@@ -29,7 +29,10 @@ class Completion {
     size_t prompt_tokens = 0;
     Json logprobs = {};
     int64_t tokens = 0;
-    bool begun = false;
+    bool begun = false;                      // its text: a space before it is left out of a chat
+    bool said = false, scored_once = false;  // a piece, and scores, were sent
+    std::string unsent = {},
+                scored = {};  // of a stream with scores: what waits for them, and had them
   };
 
   Completion(std::shared_ptr<Exchange> exchange, CompletionHead head, const CompletionRequest& r)
@@ -51,16 +54,25 @@ class Completion {
     ++c.tokens;
     show(i, c.text.add(id));
     if (!c.text.stopped()) return true;
-    end(i, "stop");
+    // Its last scores are still to come.
+    if (!stream_ || !logprobs_) end(i, "stop");
     return false;
   }
 
   void scored(size_t i, const data::Tokenizer& tokenizer, std::span<const int32_t> ids,
               std::span<const train::TokenScore> scores) {
+    begin();
     Choice& c = choices_[i];
-    const auto tokens = scored_tokens(tokenizer, ids, echo_ ? 0 : c.prompt_tokens, scores);
-    c.logprobs =
-        head_.chat ? chat_logprobs(tokens) : completion_logprobs(tokens, logprobs_.value_or(0) > 0);
+    const size_t first = echo_ ? 0 : c.prompt_tokens;
+    const auto tokens =
+        scored_tokens(tokenizer, ids, c.scored_once ? ids.size() - scores.size() : first, scores);
+    c.scored_once = true;
+    c.logprobs = head_.chat ? chat_logprobs(tokens)
+                            : completion_logprobs(tokens, logprobs_.value_or(0) > 0, c.scored);
+    if (!stream_) return;
+    for (const ScoredToken& t : tokens) c.scored += t.token.bytes;
+    exchange_->send(event(completion_piece(head_, i, std::exchange(c.unsent, {}), "",
+                                           !std::exchange(c.said, true), std::move(c.logprobs))));
   }
 
   void done() {
@@ -107,18 +119,22 @@ class Completion {
     if (head_.chat && !c.begun)
       piece = piece.substr(std::min(piece.find_first_not_of(" \n"), piece.size()));
     if (piece.empty()) return;
-    if (stream_) {
-      exchange_->send(event(completion_piece(head_, i, piece, "", !c.begun)));
-    } else {
-      c.whole += piece;
-    }
     c.begun = true;
+    if (!stream_) {
+      c.whole += piece;
+    } else if (logprobs_) {
+      c.unsent += piece;
+    } else {
+      exchange_->send(event(completion_piece(head_, i, piece, "", !std::exchange(c.said, true))));
+    }
   }
 
   void end(size_t i, const char* reason) {
     Choice& c = choices_[i];
     c.reason = reason;
-    if (stream_) exchange_->send(event(completion_piece(head_, i, "", reason, !c.begun)));
+    if (stream_)
+      exchange_->send(event(completion_piece(head_, i, std::exchange(c.unsent, {}), reason,
+                                             !std::exchange(c.said, true))));
   }
 
   const std::shared_ptr<Exchange> exchange_;
@@ -237,7 +253,8 @@ void Server::complete(const Shared& exchange, bool chat) {
     return completion->token(i, id);
   };
   if (r.logprobs) {
-    job.scores = GenerationJob::Scores{.of_prompts = r.echo, .likeliest = *r.logprobs};
+    job.scores = GenerationJob::Scores{
+        .of_prompts = r.echo, .likeliest = *r.logprobs, .while_made = r.stream};
     job.scored = [completion, tokenizer](size_t i, auto ids, auto scores) {
       completion->scored(i, tokenizer, ids, scores);
     };

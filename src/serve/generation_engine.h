@@ -33,10 +33,12 @@ struct GenerationJob {
   struct Scores {
     bool of_prompts = false;
     int64_t likeliest = 0;
+    bool while_made = false;  // in parts: after 1, 2, 4, ... tokens, from 64 on after each 64
   };
   std::optional<Scores> scores = {};
   // Then, once for each prompt, when its continuation has ended: all ids, and the scores of the last of
-  // them. Those of a prompt lack its first token, which follows nothing.
+  // them. Those of a prompt lack its first token, which follows nothing. In parts, the ids so far and the
+  // scores of those that are new.
   std::function<void(size_t prompt, std::span<const int32_t> ids,
                      std::span<const train::TokenScore> scores)>
       scored = {};
@@ -74,6 +76,7 @@ class GenerationEngine {
     std::shared_ptr<Open> open;
     size_t number;
     std::vector<int32_t> added = {};  // where scores are wanted
+    size_t scored = 0;                // of them, in parts
   };
   model::GeneratorOptions generator_options() const;
   void work();  // the thread, as the next
@@ -83,7 +86,7 @@ class GenerationEngine {
   void token(int64_t ticket, int32_t id);
   void end(int64_t ticket);
   void close(const Sequence& sequence);
-  void score(const Sequence& sequence);
+  void score(Sequence& sequence);
   void fail_under_way(const std::string& why);
 
   const train::LoadedModel model_;

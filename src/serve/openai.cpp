@@ -147,8 +147,6 @@ void parse_logprobs(JsonFields& fields, CompletionRequest& r, std::string_view k
   r.logprobs = fields.integer_or(key, 0);
   if (*r.logprobs < 0 || *r.logprobs > kMost)
     fields.fail(key, fmt::format("it must be in 0 .. {}", kMost));
-  if (r.stream)
-    fields.fail(key, "log-probabilities come when a text is whole; ask without \"stream\"");
 }
 
 void parse_prompts(JsonFields& fields, const Json& body, CompletionRequest& r) {
@@ -284,7 +282,7 @@ Json completion_answer(const CompletionHead& head, const std::vector<CompletionC
 }
 
 Json completion_piece(const CompletionHead& head, size_t index, const std::string& text,
-                      const std::string& finish_reason, bool role) {
+                      const std::string& finish_reason, bool role, Json logprobs) {
   Json choice = {{"index", index}};
   if (head.chat) {
     Json delta{Json::Object{}};
@@ -294,7 +292,7 @@ Json completion_piece(const CompletionHead& head, size_t index, const std::strin
   } else {
     choice["text"] = text;
   }
-  choice["logprobs"] = nullptr;
+  choice["logprobs"] = std::move(logprobs);
   choice["finish_reason"] = finish_reason.empty() ? Json() : Json(finish_reason);
   Json answer = head_json(head, piece_object(head));
   answer["choices"] = Json(Json::Array{std::move(choice)});

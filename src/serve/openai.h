@@ -62,7 +62,7 @@ Json completion_answer(const CompletionHead& head, const std::vector<CompletionC
                        const CompletionUsage& usage);
 // A piece of a stream. `role`: the first of a chat. finish_reason "": it goes on.
 Json completion_piece(const CompletionHead& head, size_t index, const std::string& text,
-                      const std::string& finish_reason, bool role);
+                      const std::string& finish_reason, bool role, Json logprobs = {});
 Json completion_usage_piece(const CompletionHead& head, const CompletionUsage& usage);
 
 // {"error": {"message", "type", "param", "code"}}; the last two null where nothing is known. Without a

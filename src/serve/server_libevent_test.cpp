@@ -420,7 +420,6 @@ TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
       {"/v1/completions", R"({"prompt":"a","min_tokens":-1})", "min_tokens", 400},
       {"/v1/completions", R"({"prompt":"a","min_tokens":17})", "max_tokens is 16", 400},
       {"/v1/completions", R"({"prompt":"a","logprobs":21})", "0 .. 20", 400},
-      {"/v1/completions", R"({"prompt":"a","logprobs":1,"stream":true})", "without", 400},
       {"/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],"top_logprobs":2})",
        "\"logprobs\": true", 400},
       {"/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],"min_tokens":99999})",
