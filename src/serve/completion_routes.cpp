@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <limits>
 #include <random>
 
 #include "base/error.h"
@@ -29,6 +31,7 @@ class Completion {
     size_t prompt_tokens = 0;
     Json logprobs = {};
     int64_t tokens = 0;
+    double log_probability = 0;              // of all tokens, where the best are chosen
     bool begun = false;                      // its text: a space before it is left out of a chat
     bool said = false, scored_once = false;  // a piece, and scores, were sent
     std::string unsent = {},
@@ -39,6 +42,8 @@ class Completion {
       : exchange_(std::move(exchange)),
         head_(std::move(head)),
         logprobs_(r.logprobs),
+        samples_(static_cast<size_t>(r.samples)),
+        draws_(static_cast<size_t>(r.draws)),
         echo_(r.echo),
         stream_(r.stream),
         include_usage_(r.include_usage) {}
@@ -48,10 +53,11 @@ class Completion {
   // Echoed text stands before what is generated.
   void echo(size_t choice, const std::string& text) { echoes_.emplace_back(choice, text); }
 
-  bool token(size_t i, int32_t id) {
+  bool token(size_t i, int32_t id, float log_probability) {
     begin();
     Choice& c = choices_[i];
     ++c.tokens;
+    c.log_probability += static_cast<double>(log_probability);
     show(i, c.text.add(id));
     if (!c.text.stopped()) return true;
     // Its last scores are still to come.
@@ -85,6 +91,7 @@ class Completion {
       end(i, c.tokens < c.limit || c.text.stopped() ? "stop" : "length");
     }
     if (!stream_) {
+      if (draws_ > samples_) keep_best();
       std::vector<CompletionChoice> all;
       for (Choice& c : choices_)
         all.push_back({std::move(c.whole), c.reason, std::move(c.logprobs)});
@@ -129,6 +136,24 @@ class Completion {
     }
   }
 
+  // Of each prompt's draws those with the highest mean log-probability of a token, the best first. A text
+  // without a token has none, and comes last.
+  void keep_best() {
+    const auto mean = [](const Choice& c) {
+      return c.tokens > 0 ? c.log_probability / static_cast<double>(c.tokens)
+                          : -std::numeric_limits<double>::infinity();
+    };
+    std::vector<Choice> best;
+    for (auto at = choices_.begin(); at != choices_.end();) {
+      const auto last = at + static_cast<std::ptrdiff_t>(draws_);
+      std::stable_sort(at, last,
+                       [&](const Choice& a, const Choice& b) { return mean(a) > mean(b); });
+      std::move(at, at + static_cast<std::ptrdiff_t>(samples_), std::back_inserter(best));
+      at = last;
+    }
+    choices_ = std::move(best);
+  }
+
   void end(size_t i, const char* reason) {
     Choice& c = choices_[i];
     c.reason = reason;
@@ -140,6 +165,7 @@ class Completion {
   const std::shared_ptr<Exchange> exchange_;
   const CompletionHead head_;
   const std::optional<int64_t> logprobs_;
+  const size_t samples_, draws_;  // of each prompt
   const bool echo_, stream_, include_usage_;
   bool begun_ = false;
   std::vector<Choice> choices_;
@@ -221,7 +247,7 @@ void Server::complete(const Shared& exchange, bool chat) {
     if (ids.empty()) ids.push_back(tokenizer.eos_id());  // what stands before every document
     check_ids(ids, engine, chat ? "messages" : "prompt");
     completion->count_prompt(ids.size());
-    for (int64_t sample = 0; sample < r.samples; ++sample) {
+    for (int64_t sample = 0; sample < r.draws; ++sample) {
       if (r.echo) completion->echo(job.prompts.size(), tokenizer.decode(ids));
       completion->add({.text = GeneratedText(tokenizer, ids, r.stops),
                        .limit = std::min(most, engine.max_length() - std::ssize(ids)),
@@ -242,15 +268,16 @@ void Server::complete(const Shared& exchange, bool chat) {
                   .no_repeat_ngram = r.no_repeat_ngram_size,
                   .min_tokens = r.min_tokens,
                   .adapter = target.adapter,
+                  .log_probabilities = r.draws > r.samples,
                   .biases = r.biases,
                   .constraint = std::move(constraint)};
   job.cancelled = [exchange] { return exchange->cancelled(); };
-  job.token = [this, completion, begun, first = true](size_t i, int32_t id) mutable {
+  job.token = [this, completion, begun, first = true](size_t i, int32_t id, float p) mutable {
     if (std::exchange(first, false)) {
       first_token_.add(
           std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
     }
-    return completion->token(i, id);
+    return completion->token(i, id, p);
   };
   if (r.logprobs) {
     job.scores = GenerationJob::Scores{

@@ -107,13 +107,13 @@ void GenerationEngine::begin(Sequence sequence) {
   }
 }
 
-void GenerationEngine::token(int64_t ticket, int32_t id) {
+void GenerationEngine::token(int64_t ticket, int32_t id, float log_probability) {
   const auto at = under_way_.find(ticket);
   if (at == under_way_.end()) return;
   ++tokens_;
   Open& open = *at->second.open;
   if (open.job.scores) at->second.added.push_back(id);
-  if (!open.cancelled() && open.job.token(at->second.number, id)) return;
+  if (!open.cancelled() && open.job.token(at->second.number, id, log_probability)) return;
   generator_->cancel(ticket);
   end(ticket);
 }
@@ -150,7 +150,8 @@ void GenerationEngine::score(Sequence& sequence) {
 }
 
 void GenerationEngine::step() {
-  generator_->step([this](int64_t ticket, int32_t id, float) { token(ticket, id); },
+  generator_->step([this](int64_t ticket, int32_t id,
+                          float log_probability) { token(ticket, id, log_probability); },
                    [this](int64_t ticket, const model::Continuation& all) {
                      if (!under_way_.contains(ticket)) return;
                      if (all.ending == model::Ending::not_finite) {

@@ -26,8 +26,9 @@ struct GenerationJob {
   std::vector<std::vector<int32_t>> prompts;  // at least one, none empty
   model::SamplingOptions sampling;
   std::function<bool()> cancelled;
-  // The next token of a continuation; false: it needs no more. None where sampling.max_tokens is 0.
-  std::function<bool(size_t prompt, int32_t id)> token;
+  // The next token of a continuation; false: it needs no more. None where sampling.max_tokens is 0. The
+  // last is 0 unless sampling.log_probabilities asks for it.
+  std::function<bool(size_t prompt, int32_t id, float log_probability)> token;
   // Log-probabilities that are wanted: of what is added, of the prompts as well; with so many of the
   // likeliest tokens of each place.
   struct Scores {
@@ -83,7 +84,7 @@ class GenerationEngine {
   bool take(std::vector<Sequence>& sequences);
   void begin(Sequence sequence);
   void step();
-  void token(int64_t ticket, int32_t id);
+  void token(int64_t ticket, int32_t id, float log_probability);
   void end(int64_t ticket);
   void close(const Sequence& sequence);
   void score(Sequence& sequence);

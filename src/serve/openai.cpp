@@ -85,6 +85,7 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
   r.samples = fields.integer_or("n", 1);
   within("n", static_cast<double>(r.samples), 1, kMostSamples);
   if (fields.has("seed")) r.seed = static_cast<uint64_t>(fields.integer("seed"));
+  r.draws = r.samples;
   r.stream = fields.boolean_or("stream", false);
   r.ignore_eos = fields.boolean_or("ignore_eos", false);
   if (fields.has("stream_options")) {
@@ -182,8 +183,9 @@ void parse_prompts(JsonFields& fields, const Json& body, CompletionRequest& r) {
       fields.fail("prompt", kForm);
     }
   }
-  if (std::ssize(r.prompts) * r.samples > kMostSamples)
-    fields.fail("prompt", fmt::format("prompts times n is more than {}", kMostSamples));
+  if (std::ssize(r.prompts) * r.draws > kMostSamples)
+    fields.fail("prompt", fmt::format("prompts times {} is more than {}; ask for fewer at a time",
+                                      r.draws > r.samples ? "best_of" : "n", kMostSamples));
 }
 
 Json usage_json(const CompletionUsage& u) {
@@ -207,6 +209,13 @@ CompletionRequest parse_completion(const Json& body) {
   CompletionRequest r;
   r.model = fields.text_or("model", "");
   parse_sampling(fields, body, r);
+  r.draws = fields.integer_or("best_of", r.samples);
+  if (r.draws < r.samples || r.draws > kMostSamples)
+    fields.fail("best_of", fmt::format("it must be in {} .. {}: n of it are the answer", r.samples,
+                                       kMostSamples));
+  if (r.draws > r.samples && r.stream)
+    fields.fail("best_of",
+                "which is best shows at the end; ask without \"stream\", or for n alone");
   parse_prompts(fields, body, r);
   r.echo = fields.boolean_or("echo", false);
   parse_length(fields, r, "max_tokens");
@@ -214,8 +223,6 @@ CompletionRequest parse_completion(const Json& body) {
   check_lengths(fields, r);
   if (fields.has("logprobs")) parse_logprobs(fields, r, "logprobs");
   refuse_unless(fields, "suffix", body["suffix"].is_null(), kUnsupported);
-  if (const int64_t best = fields.integer_or("best_of", r.samples); best != r.samples)
-    fields.fail("best_of", "only as many as n can be drawn");
   fields.reject_others();
   return r;
 }

@@ -26,6 +26,7 @@ struct CompletionRequest {
   std::optional<int64_t> max_tokens;
   double temperature = 1, top_p = 1, presence_penalty = 0, frequency_penalty = 0;
   int64_t samples = 1;
+  int64_t draws = 1;  // at least samples: of so many the likeliest are the answer
   // Not OpenAI's, by the names that vLLM has for them.
   int64_t top_k = 0, min_tokens = 0, no_repeat_ngram_size = 0;
   double repetition_penalty = 1, min_p = 0;

@@ -360,6 +360,33 @@ TEST(Serve, RulesHoldForASequence) {
   EXPECT_EQ(*long_enough["usage"]["completion_tokens"].if_int(), 16 * 60);
 }
 
+TEST(Serve, TheBestOfWhatWasDrawn) {
+  const Running s;
+  const std::string body =
+      R"({"model":"lm","prompt":["to be","or not"],"seed":7,"max_tokens":12,"logprobs":0,)";
+  const Json drawn = json(s.post("/v1/completions", body + R"("n":6})"));
+  const Json best = json(s.post("/v1/completions", body + R"("n":2,"best_of":6})"));
+  ASSERT_EQ(best["choices"].size(), 4u);
+  EXPECT_EQ(best["usage"], drawn["usage"]);  // what was drawn counts
+  const auto mean = [](const Json& choice) {
+    const Json& own = choice["logprobs"]["token_logprobs"];
+    double sum = 0;
+    for (const Json& p : *own.if_array()) sum += *p.number();
+    return own.size() > 0 ? sum / static_cast<double>(own.size()) : -INFINITY;
+  };
+  for (size_t prompt = 0; prompt < 2; ++prompt) {
+    std::vector<std::pair<double, std::string>> want;
+    for (size_t i = 6 * prompt; i < 6 * prompt + 6; ++i)
+      want.emplace_back(-mean(drawn["choices"][i]), text_of(drawn["choices"][i]["text"]));
+    std::ranges::sort(want);
+    for (size_t i = 0; i < 2; ++i) {
+      const Json& got = best["choices"][2 * prompt + i];
+      EXPECT_EQ(text_of(got["text"]), want[i].second);
+      EXPECT_EQ(*got["index"].if_int(), static_cast<int64_t>(2 * prompt + i));
+    }
+  }
+}
+
 TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
   const Running s;
   const struct {
@@ -412,6 +439,9 @@ TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
       {"/v1/completions", R"({"prompt":"a","presence_penalty":3})", "-2 .. 2", 400},
       {"/v1/completions", R"({"prompt":"a","frequency_penalty":"much"})", "frequency_penalty", 400},
       {"/v1/completions", R"({"prompt":"a","min_p":1.5})", "0 .. 1", 400},
+      {"/v1/completions", R"({"prompt":"a","best_of":2,"n":3})", "3 .. 128", 400},
+      {"/v1/completions", R"({"prompt":"a","best_of":2,"stream":true})", "without \"stream\"", 400},
+      {"/v1/completions", R"({"prompt":["a","b"],"best_of":65})", "times best_of", 400},
       {"/v1/completions", R"({"prompt":"a","logit_bias":[5]})", "object of token id", 400},
       {"/v1/completions", R"({"prompt":"a","logit_bias":{"05":1}})", "no token id", 400},
       {"/v1/completions", R"({"prompt":"a","logit_bias":{"5":101}})", "-100 .. 100", 400},
