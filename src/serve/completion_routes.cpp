@@ -31,6 +31,9 @@ class Completion {
     size_t prompt_tokens = 0;
     Json logprobs = {};
     int64_t tokens = 0;
+    std::string answer = {};  // where there are tools: all of it,
+    size_t certain = 0;       // of which so much is known to be content and was shown
+    Json tool_calls = {};
     double log_probability = 0;              // of all tokens, where the best are chosen
     bool begun = false;                      // its text: a space before it is left out of a chat
     bool said = false, scored_once = false;  // a piece, and scores, were sent
@@ -42,6 +45,7 @@ class Completion {
       : exchange_(std::move(exchange)),
         head_(std::move(head)),
         logprobs_(r.logprobs),
+        tools_(r.tools),
         samples_(static_cast<size_t>(r.samples)),
         draws_(static_cast<size_t>(r.draws)),
         echo_(r.echo),
@@ -94,7 +98,8 @@ class Completion {
       if (draws_ > samples_) keep_best();
       std::vector<CompletionChoice> all;
       for (Choice& c : choices_)
-        all.push_back({std::move(c.whole), c.reason, std::move(c.logprobs)});
+        all.push_back(
+            {std::move(c.whole), c.reason, std::move(c.logprobs), std::move(c.tool_calls)});
       return exchange_->reply({.body = completion_answer(head_, all, usage_).dump() + "\n"});
     }
     if (include_usage_) exchange_->send(event(completion_usage_piece(head_, usage_)));
@@ -127,6 +132,18 @@ class Completion {
       piece = piece.substr(std::min(piece.find_first_not_of(" \n"), piece.size()));
     if (piece.empty()) return;
     c.begun = true;
+    if (tools_) {
+      c.answer += piece;
+      const size_t certain = certain_content(*tools_, c.answer);
+      piece = c.answer.substr(c.certain, std::max(certain, c.certain) - c.certain);
+      c.certain += piece.size();
+    }
+    say(i, piece);
+  }
+
+  void say(size_t i, const std::string& piece) {
+    Choice& c = choices_[i];
+    if (piece.empty()) return;
     if (!stream_) {
       c.whole += piece;
     } else if (logprobs_) {
@@ -156,16 +173,35 @@ class Completion {
 
   void end(size_t i, const char* reason) {
     Choice& c = choices_[i];
+    if (tools_) reason = end_of_calls(i, reason);
     c.reason = reason;
     if (stream_)
       exchange_->send(event(completion_piece(head_, i, std::exchange(c.unsent, {}), reason,
                                              !std::exchange(c.said, true))));
   }
 
+  // What is left of an answer that may hold calls, and why it ended.
+  const char* end_of_calls(size_t i, const char* reason) {
+    Choice& c = choices_[i];
+    const bool cut = std::string_view(reason) == "length";
+    const SaidCalls said = cut ? SaidCalls{c.answer, {}} : said_calls(*tools_, c.answer);
+    say(i, said.content.substr(std::min(c.certain, said.content.size())));
+    if (said.calls.empty()) return reason;
+    c.tool_calls = calls_json(said.calls, fmt::format("{}-{}", head_.id, i), stream_);
+    if (!stream_) return "tool_calls";
+    if (!c.unsent.empty())  // content comes before calls
+      exchange_->send(event(completion_piece(head_, i, std::exchange(c.unsent, {}), "",
+                                             !std::exchange(c.said, true))));
+    exchange_->send(
+        event(tool_calls_piece(head_, i, std::move(c.tool_calls), !std::exchange(c.said, true))));
+    return "tool_calls";
+  }
+
   const std::shared_ptr<Exchange> exchange_;
   const CompletionHead head_;
   const std::optional<int64_t> logprobs_;
-  const size_t samples_, draws_;  // of each prompt
+  const std::shared_ptr<const Tools> tools_;  // none: there are none
+  const size_t samples_, draws_;              // of each prompt
   const bool echo_, stream_, include_usage_;
   bool begun_ = false;
   std::vector<Choice> choices_;
@@ -203,7 +239,18 @@ void Server::complete(const Shared& exchange, bool chat) {
   GenerationEngine& engine = *model.generation;
   const data::Tokenizer& tokenizer = engine.model().tokenizers.target;
   if (chat) {
-    r.prompts.emplace_back(chat_prompt(*model.chat, r.messages));
+    const bool calls = r.tools || std::ranges::any_of(r.messages, [](const ChatMessage& m) {
+                         return m.role == "tool" || !m.calls.empty();
+                       });
+    if (calls && !model.chat->tools) {
+      throw RequestError(
+          400,
+          fmt::format("the chat template of {} ({}) has no tools, chatml has; leave tools "
+                      "out, or serve it with --chat-template chatml",
+                      model.name, model.chat->name),
+          {.param = "tools", .code = {}});
+    }
+    r.prompts.emplace_back(chat_prompt(*model.chat, r.messages, r.tools.get()));
     if (!model.chat->stop.empty()) r.stops.emplace_back(model.chat->stop);
   }
   for (const auto& [id, bias] : r.biases) {

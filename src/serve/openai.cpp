@@ -13,13 +13,12 @@ namespace {
 constexpr std::string_view kUnsupported = "it is not supported; leave it out";
 
 // Fields that say nothing of what is generated.
-constexpr std::array<std::string_view, 9> kWithoutEffect = {"user",
+constexpr std::array<std::string_view, 8> kWithoutEffect = {"user",
                                                             "store",
                                                             "metadata",
                                                             "service_tier",
                                                             "safety_identifier",
                                                             "prompt_cache_key",
-                                                            "parallel_tool_calls",
                                                             "prompt_cache_retention",
                                                             "verbosity"};
 
@@ -44,6 +43,19 @@ std::string text_of(JsonFields& fields, std::string_view key, const Json& value)
     text += *piece;
   }
   return text;
+}
+
+// JSON ends when it is complete, and nowhere else. `why`: the field that asks for it.
+void refuse_other_ends(JsonFields& fields, const CompletionRequest& r, const char* why) {
+  const std::pair<const char*, bool> asked[] = {
+      {"stop", !r.stops.empty()},
+      {"min_tokens", r.min_tokens > 0},
+      {"no_repeat_ngram_size", r.no_repeat_ngram_size > 0},
+      {"ignore_eos", r.ignore_eos}};
+  for (const auto& [key, is_asked] : asked)
+    if (is_asked)
+      fields.fail(key,
+                  fmt::format("it cannot go with {}, which would not hold; leave one out", why));
 }
 
 // {"50256": -100}
@@ -109,19 +121,8 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
       within("frequency_penalty", fields.number_or("frequency_penalty", 0), -2, 2);
   r.min_p = within("min_p", fields.number_or("min_p", 0), 0, 1);
   if (fields.has("logit_bias")) parse_biases(fields, body["logit_bias"], r);
-  if (fields.has("response_format")) {
-    r.format = parse_response_format(body["response_format"]);
-    // JSON ends when it is complete, and nowhere else.
-    for (const char* key : {"stop", "min_tokens", "no_repeat_ngram_size", "ignore_eos"}) {
-      const bool asked = key == std::string_view("stop")         ? !r.stops.empty()
-                         : key == std::string_view("min_tokens") ? r.min_tokens > 0
-                         : key == std::string_view("ignore_eos") ? r.ignore_eos
-                                                                 : r.no_repeat_ngram_size > 0;
-      if (r.format && asked)
-        fields.fail(key,
-                    "it cannot go with a response_format, which would not hold; leave one out");
-    }
-  }
+  if (fields.has("response_format")) r.format = parse_response_format(body["response_format"]);
+  if (r.format) refuse_other_ends(fields, r, "response_format");
   for (const std::string_view key : kWithoutEffect) static_cast<void>(fields.has(key));
 }
 
@@ -237,13 +238,18 @@ CompletionRequest parse_chat(const Json& body) {
     JsonFields parts(message, "request", "messages");
     std::string role = parts.text("role");
     if (role == "developer") role = "system";
-    if (role != "system" && role != "user" && role != "assistant")
-      parts.fail("role", "it must be system, developer, user or assistant");
-    if (!parts.has("content")) parts.fail("content", "give the text of the message");
-    r.messages.push_back({role, text_of(parts, "content", message["content"])});
-    static_cast<void>(parts.has("name"));
-    refuse_unless(parts, "tool_calls", message["tool_calls"].size() == 0,
-                  "tools are not supported; leave it out");
+    if (role != "system" && role != "user" && role != "assistant" && role != "tool")
+      parts.fail("role", "it must be system, developer, user, assistant or tool");
+    std::vector<ToolCall> calls;
+    if (parts.has("tool_calls")) calls = parse_calls(message["tool_calls"]);
+    if (!calls.empty() && role != "assistant")
+      parts.fail("tool_calls", "only an assistant's message has them");
+    if (!parts.has("content") && calls.empty())
+      parts.fail("content", "give the text of the message");
+    r.messages.push_back({role,
+                          parts.has("content") ? text_of(parts, "content", message["content"]) : "",
+                          std::move(calls)});
+    for (const char* key : {"name", "tool_call_id"}) static_cast<void>(parts.has(key));
     refuse_unless(parts, "refusal", message["refusal"].is_null(), "it must be null");
     for (const char* key : {"audio", "function_call", "annotations"})
       refuse_unless(parts, key, message[key].size() == 0, "it must be null");
@@ -257,11 +263,20 @@ CompletionRequest parse_chat(const Json& body) {
   if (fields.has("top_logprobs") && !logprobs)
     fields.fail("top_logprobs", "it needs \"logprobs\": true");
   if (logprobs) parse_logprobs(fields, r, "top_logprobs");
-  for (const char* key : {"tool_choice", "function_call", "audio", "prediction", "reasoning_effort",
-                          "web_search_options"})
+  for (const char* key : {"tools", "tool_choice", "parallel_tool_calls"})
+    static_cast<void>(fields.has(key));
+  r.tools = parse_tools(body);
+  if (r.tools && r.format)
+    fields.fail("response_format",
+                "it cannot go with tools; leave one out, or set tool_choice to none");
+  if (r.tools && r.tools->forced) {
+    refuse_other_ends(fields, r, "tool_choice");
+    r.format = r.tools->forced;
+  }
+  for (const char* key :
+       {"function_call", "audio", "prediction", "reasoning_effort", "web_search_options"})
     refuse_unless(fields, key, body[key].is_null() || body[key] == Json("none"), kUnsupported);
-  for (const char* key : {"tools", "functions"})
-    refuse_unless(fields, key, body[key].size() == 0, kUnsupported);
+  refuse_unless(fields, "functions", body["functions"].size() == 0, kUnsupported);
   refuse_unless(fields, "modalities", body["modalities"] == Json(Json::Array{"text"}),
                 "only [\"text\"] is implemented here");
   fields.reject_others();
@@ -275,7 +290,11 @@ Json completion_answer(const CompletionHead& head, const std::vector<CompletionC
   for (size_t i = 0; i < choices.size(); ++i) {
     Json choice = {{"index", i}};
     if (head.chat) {
-      choice["message"] = {{"role", "assistant"}, {"content", choices[i].text}};
+      const bool calls = !choices[i].tool_calls.is_null();
+      choice["message"] = {
+          {"role", "assistant"},
+          {"content", calls && choices[i].text.empty() ? Json() : Json(choices[i].text)}};
+      if (calls) choice["message"]["tool_calls"] = choices[i].tool_calls;
     } else {
       choice["text"] = choices[i].text;
     }
@@ -302,6 +321,20 @@ Json completion_piece(const CompletionHead& head, size_t index, const std::strin
   choice["logprobs"] = std::move(logprobs);
   choice["finish_reason"] = finish_reason.empty() ? Json() : Json(finish_reason);
   Json answer = head_json(head, piece_object(head));
+  answer["choices"] = Json(Json::Array{std::move(choice)});
+  return answer;
+}
+
+Json tool_calls_piece(const CompletionHead& head, size_t index, Json calls, bool role) {
+  Json answer = completion_piece(head, index, "", "", false);
+  Json delta{Json::Object{}};
+  if (role) {
+    delta["role"] = "assistant";
+    delta["content"] = nullptr;
+  }
+  delta["tool_calls"] = std::move(calls);
+  Json choice = answer["choices"][0];
+  choice["delta"] = std::move(delta);
   answer["choices"] = Json(Json::Array{std::move(choice)});
   return answer;
 }

@@ -37,11 +37,12 @@ struct CompletionRequest {
   std::optional<int64_t> logprobs;
   bool chat = false, stream = false, include_usage = false, echo = false;
   std::shared_ptr<const ResponseFormat> format;  // none: text
+  std::shared_ptr<const Tools> tools;            // of a chat; none: there are none
   bool ignore_eos = false;                       // not OpenAI's: for measurements of equal lengths
 };
 
 // Errors: invalid_argument, naming the field, what it holds and what it may hold. A field that asks
-// for what is not done here (tools, images) is refused, never passed over.
+// for what is not done here (images, sound) is refused, never passed over.
 CompletionRequest parse_completion(const Json& body);
 CompletionRequest parse_chat(const Json& body);
 
@@ -55,8 +56,9 @@ struct CompletionUsage {
   int64_t prompt_tokens = 0, completion_tokens = 0;
 };
 struct CompletionChoice {
-  std::string text, finish_reason;  // "stop" or "length"
+  std::string text, finish_reason;  // "stop", "length" or "tool_calls"
   Json logprobs = {};               // null, or as log_probabilities.h makes it
+  Json tool_calls = {};             // null, or as tools.h makes them
 };
 
 Json completion_answer(const CompletionHead& head, const std::vector<CompletionChoice>& choices,
@@ -64,6 +66,7 @@ Json completion_answer(const CompletionHead& head, const std::vector<CompletionC
 // A piece of a stream. `role`: the first of a chat. finish_reason "": it goes on.
 Json completion_piece(const CompletionHead& head, size_t index, const std::string& text,
                       const std::string& finish_reason, bool role, Json logprobs = {});
+Json tool_calls_piece(const CompletionHead& head, size_t index, Json calls, bool role);
 Json completion_usage_piece(const CompletionHead& head, const CompletionUsage& usage);
 
 // {"error": {"message", "type", "param", "code"}}; the last two null where nothing is known. Without a

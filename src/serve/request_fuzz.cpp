@@ -85,7 +85,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   read_body([&] { read_schema(text, limits); });
   read_body([&] { parse_completion(parse_body(text, limits)); });
   read_body([&] {
-    chat_prompt(*find_chat_template("llama3"), parse_chat(parse_body(text, limits)).messages);
+    const CompletionRequest r = parse_chat(parse_body(text, limits));
+    chat_prompt(*find_chat_template("llama3"), r.messages);
+    chat_prompt(*find_chat_template("chatml"), r.messages, r.tools.get());
+    if (r.tools) {
+      const SaidCalls said = said_calls(*r.tools, std::string(text));
+      SAT_ASSERT(certain_content(*r.tools, text) <= text.size() &&
+                 said.content.size() <= text.size());
+    }
   });
   return 0;
 }

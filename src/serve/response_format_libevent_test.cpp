@@ -70,6 +70,61 @@ TEST(ResponseFormat, ObjectsOfAnyMembers) {
   EXPECT_TRUE(text(R"(,"response_format":{"type":"json_object"})").find('{') != std::string::npos);
 }
 
+TEST(ToolCalls, AreMadeWhereTheyMust) {
+  struct Setup setup;
+  setup.chat = "chatml";
+  const Running s(setup);
+  const auto body = [](const std::string& more) {
+    return R"({"model":"lm","seed":3,"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function",)"
+           R"("function":{"name":"add","parameters":{"type":"object","properties":{"a":{"type":"integer"},)"
+           R"("how":{"enum":["up","down"]}},"required":["a","how"]}}}])" +
+           more + "}";
+  };
+  for (const char* choice : {R"("required")", R"({"type":"function","function":{"name":"add"}})"}) {
+    const std::string more = std::string(R"(,"n":3,"tool_choice":)") + choice;
+    const Json whole = json(s.post("/v1/chat/completions", body(more)))["choices"];
+    const Answer stream = s.post("/v1/chat/completions", body(more + R"(,"stream":true)"));
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(text_of(whole[i]["finish_reason"]), "tool_calls");
+      const Json& message = whole[i]["message"];
+      EXPECT_TRUE(message["content"].is_null());
+      ASSERT_EQ(message["tool_calls"].size(), 1u);
+      const Json& call = message["tool_calls"][0];
+      EXPECT_EQ(text_of(call["type"]), "function");
+      EXPECT_EQ(text_of(call["function"]["name"]), "add");
+      const std::string arguments = text_of(call["function"]["arguments"]);
+      const auto v = try_parse_json(arguments);
+      ASSERT_TRUE(v) << arguments;
+      EXPECT_TRUE((*v)["a"].if_int() != nullptr && (*v)["how"].if_string() != nullptr) << arguments;
+      // A stream has the same call, in one piece, and ends as the answer does.
+      const std::string head = R"("choices":[{"index":)" + std::to_string(i) + ",";
+      std::string events;
+      for (size_t at = 0; (at = stream.body.find(head, at)) != std::string::npos; ++at)
+        events += stream.body.substr(at, stream.body.find("\n\n", at) - at);
+      EXPECT_NE(events.find(R"("arguments":)" + Json(arguments).dump()), std::string::npos)
+          << events;
+      EXPECT_NE(events.find(R"("finish_reason":"tool_calls")"), std::string::npos);
+    }
+  }
+  // Where none must be made a random model makes none, and says what it says, in a stream too.
+  const Json free = json(s.post("/v1/chat/completions", body(R"(,"max_tokens":60)")))["choices"][0];
+  EXPECT_TRUE(free["message"]["tool_calls"].is_null());
+  const Answer stream = s.post("/v1/chat/completions", body(R"(,"max_tokens":60,"stream":true)"));
+  EXPECT_EQ(streamed_text(stream.body), text_of(free["message"]["content"]));
+  const Json cut = json(s.post("/v1/chat/completions",
+                               body(R"(,"max_tokens":5,"tool_choice":"required")")))["choices"][0];
+  EXPECT_EQ(text_of(cut["finish_reason"]), "length");
+  EXPECT_TRUE(cut["message"]["tool_calls"].is_null());
+  for (const auto& [more, says] :
+       {std::pair{R"(,"tool_choice":"required","stop":"a")", "cannot go with tool_choice"},
+        {R"(,"response_format":{"type":"json_object"})", "cannot go with tools"},
+        {R"(,"tool_choice":"some")", "none, auto, required"}}) {
+    const Answer a = s.post("/v1/chat/completions", body(more));
+    EXPECT_EQ(a.status, 400);
+    EXPECT_NE(error_of(a).find(says), std::string::npos) << error_of(a);
+  }
+}
+
 TEST(ResponseFormat, RefusesAndSaysWhere) {
   const Running s;
   const struct {
