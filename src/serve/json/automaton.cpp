@@ -354,14 +354,13 @@ void JsonAutomaton::literal(Frame f, unsigned char byte, std::vector<int32_t>& o
   const auto there = static_cast<size_t>(f.b);
   const std::string begun = texts[static_cast<size_t>(f.a)].substr(0, there);
   const std::string now = begun + static_cast<char>(byte);
-  for (auto i = static_cast<size_t>(f.a); i < texts.size() && texts[i].starts_with(begun); ++i) {
-    if (!texts[i].starts_with(now)) continue;
-    f.a = static_cast<int32_t>(i);
+  // Sorted: the first text that is not before these bytes begins with them, or none does.
+  const auto at = std::lower_bound(texts.begin() + f.a, texts.end(), now);
+  if (at != texts.end() && at->starts_with(now)) {
+    f.a = static_cast<int32_t>(at - texts.begin());
     ++f.b;
-    // Sorted: what goes on with all of this text comes next.
-    const bool goes_on = i + 1 < texts.size() && texts[i + 1].starts_with(now);
-    out.push_back(texts[i] == now && !goes_on ? f.parent : number_of(f));
-    return;
+    const bool goes_on = at + 1 != texts.end() && (at + 1)->starts_with(now);
+    return out.push_back(*at == now && !goes_on ? f.parent : number_of(f));
   }
   if (there > 0 && begun == texts[static_cast<size_t>(f.a)]) step(f.parent, byte, out);
 }

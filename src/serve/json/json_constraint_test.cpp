@@ -363,6 +363,21 @@ TEST(JsonSchema, RefusesWhatItCannotHoldAndSaysWhere) {
   }
 }
 
+TEST(JsonSchema, HasBounds) {
+  Json many{Json::Object{}}, values{Json::Array{}};
+  for (int i = 0; i <= 4096; ++i) {
+    many.add("p" + std::to_string(i), true);
+    values.push_back(i);
+  }
+  EXPECT_THROW(compile_json_schema(Json{{"properties", many}}, "f"), Error);
+  EXPECT_THROW(compile_json_schema(Json{{"enum", values}}, "f"), Error);
+  Json chain{Json::Object{}};  // each refers to the next, deeper than a stack should go
+  for (int i = 0; i < 2000; ++i)
+    chain.add("d" + std::to_string(i), Json{{"$ref", "#/$defs/d" + std::to_string(i + 1)}});
+  chain.add("d2000", true);
+  EXPECT_THROW(compile_json_schema(Json{{"$defs", chain}, {"$ref", "#/$defs/d0"}}, "f"), Error);
+}
+
 TEST(JsonConstraint, NeedsTokensThatSpellIt) {
   const auto tokens =
       std::make_shared<const TokenBytes>(std::vector<std::string>{"", "a", "{", "}"});

@@ -19,6 +19,7 @@ using Node = JsonSchema::Node;
 using Kind = Node::Kind;
 
 constexpr size_t kMostNodes = 4096;
+constexpr size_t kMostProperties = 1024, kMostValues = 4096;  // of one object, of one enum
 constexpr int kMostDepth = 256;  // of schemas in schemas, by references too: what a stack holds
 constexpr int32_t kEndless = INT32_MAX / 2;
 constexpr int64_t kMostCount = int64_t{1} << 20;  // of minItems and its kin
@@ -275,6 +276,8 @@ class Compiler {
     if (const Json* properties = s.find("properties")) {
       if (properties->if_object() == nullptr)
         refuse(where + ".properties", "it must be an object of schemas");
+      if (properties->size() > kMostProperties)
+        refuse(where + ".properties", "it has more than 1024; make the object smaller");
       for (const auto& [name, schema] : *properties->if_object()) {
         const int32_t node = compile(schema, where + ".properties." + name);
         n.properties.push_back({Json(name).dump().substr(1), node, required.erase(name) > 0});
@@ -319,6 +322,8 @@ class Compiler {
     const Json::Array* list = s.find("enum") != nullptr ? s["enum"].if_array() : &one;
     if (list == nullptr || list->empty())
       refuse(where + ".enum", "give a list of at least one value");
+    if (list->size() > kMostValues)
+      refuse(where + ".enum", "it has more than 4096 values; allow any string instead");
     std::vector<std::string> types;
     if (s.find("type") != nullptr) types = types_of(s, where);
     Node n{.kind = Kind::literal};
