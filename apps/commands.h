@@ -85,6 +85,7 @@ struct GenerateOptions {
   std::string prompts;                      // file with a prompt a line; empty: none
   std::vector<std::string> stop, suppress;  // texts that end it; pieces it may not hold
   bool json = false;
+  std::string json_schema;  // file that continuations are held to; empty: none
   double repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0, min_p = 0;
   int64_t no_repeat_ngram = 0, min_tokens = 0;
   double temperature = 1.0;  // 0: greedy

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <memory>
 
 #include "apps/commands.h"
 #include "apps/text_io.h"
@@ -14,6 +15,7 @@
 #include "model/finite.h"
 #include "model/generator.h"
 #include "serve/generated_text.h"
+#include "serve/json/json_constraint.h"
 #include "train/translation.h"
 
 namespace saturate::apps {
@@ -79,6 +81,24 @@ std::vector<Prompt> encode_prompts(const GenerateOptions& o, const data::Tokeniz
   return prompts;
 }
 
+// What --json-schema holds continuations to; none without it.
+std::shared_ptr<model::TokenConstraint> constraint_of(const GenerateOptions& o,
+                                                      const train::LoadedModel& model) {
+  if (o.json_schema.empty()) return nullptr;
+  if (!o.stop.empty() || o.min_tokens > 0 || o.no_repeat_ngram > 0) {
+    throw Error(Errc::invalid_argument, "generate",
+                "--json-schema cannot go with --stop, --min-tokens or --no-repeat-ngram: the JSON "
+                "would not "
+                "be whole; leave them out");
+  }
+  serve::JsonSchema schema =
+      serve::compile_json_schema(read_json_file(o.json_schema), o.json_schema);
+  auto tokens = std::make_shared<const serve::TokenBytes>(
+      serve::token_bytes(model.tokenizers.target, model.config));
+  return std::make_shared<serve::JsonConstraint>(std::move(schema), std::move(tokens),
+                                                 serve::ends_of(model.config));
+}
+
 const char* name_of(model::Ending ending) {
   return ending == model::Ending::length ? "length" : "stop";
 }
@@ -142,6 +162,7 @@ int run_generate(const GenerateOptions& o) {
     options.suppressed.push_back(id_of_piece("--suppress", tokenizer, piece));
   model::Generator generator(*model.transformer, *model.store, options);
 
+  const std::shared_ptr<model::TokenConstraint> constraint = constraint_of(o, model);
   std::deque<Running> running;
   for (int64_t i = 0; i < count; ++i) {
     const Prompt& p = prompts[static_cast<size_t>(i / o.samples)];
@@ -157,7 +178,8 @@ int run_generate(const GenerateOptions& o) {
                           .frequency_penalty = static_cast<float>(o.frequency_penalty),
                           .no_repeat_ngram = o.no_repeat_ngram,
                           .min_tokens = o.min_tokens,
-                          .log_probabilities = o.json});
+                          .log_probabilities = o.json,
+                          .constraint = constraint});
   }
   LineWriter out("-");
   const auto prompt_of = [&](int64_t i) -> const std::vector<int32_t>& {
@@ -186,6 +208,10 @@ int run_generate(const GenerateOptions& o) {
         },
         [&](int64_t i, model::Continuation all) {
           if (all.ending == model::Ending::not_finite) throw model::NonFiniteScores("generate");
+          if (all.ending == model::Ending::no_token) {
+            throw Error(Errc::invalid_argument, "generate",
+                        "no token of this model goes on with the JSON; leave --json-schema out");
+          }
           Running& r = running[static_cast<size_t>(i)];
           say(r, r.stream.finish());
           r.ending = all.ending;

@@ -19,6 +19,10 @@ CLI::App* define_generate(CLI::App& app, GenerateOptions& generate) {
       "--json", generate.json,
       "a JSON object for each continuation: its text without the prompt, how it ended, tokens "
       "and their log-probabilities");
+  c.add_option("--json-schema", generate.json_schema,
+               "continuations are JSON that this JSON Schema allows, unless --max-tokens cuts them "
+               "off; {} allows any")
+      ->type_name("FILE");
   c.add_option("--temperature", generate.temperature, "0: always the likeliest token")
       ->check(real_range(0.0, 100.0))
       ->capture_default_str();
@@ -71,6 +75,7 @@ CLI::App* define_generate(CLI::App& app, GenerateOptions& generate) {
   saturate generate --model runs/lm --prompt 'Once upon a time' --temperature 0.8 --top-p 0.95
   saturate generate --model runs/lm --prompt '1, 2, 3,' --temperature 0 --max-tokens 16
   saturate generate --model runs/lm --prompts questions.txt --json --stop '\n' > answers.jsonl
+  saturate generate --model runs/lm --prompt 'A person: ' --json-schema person.json --max-tokens 256
   saturate generate --model runs/lm < prompt.txt        # the whole text is one prompt
 One continuation is written while it comes. In --stop \n and \t stand for a line feed and a tab.)");
   return &c;

@@ -131,7 +131,7 @@ class Model {
       return request;
     }
     job.cancelled = [request] { return request->cancelled(); };
-    job.token = [request](size_t text, int32_t id) { return request->token(text, id); };
+    job.token = [request](size_t text, int32_t id, float) { return request->token(text, id); };
     job.done = [request] { request->generated(); };
     job.failed = [request](const std::string& why) { request->failed(why); };
     accept(engine->submit(std::move(job)), "generate");

@@ -68,6 +68,15 @@ void check(const SamplingOptions& s, const std::string& name) {
     refuse(fmt::format("{}: presence_penalty is {} and frequency_penalty {}: they must be numbers",
                        name, s.presence_penalty, s.frequency_penalty));
   }
+  if (std::ssize(s.biases) > kMostBiases) {
+    refuse(
+        fmt::format("{}: {} ids have a bias; at most {} may", name, s.biases.size(), kMostBiases));
+  }
+  if (s.constraint && (!s.stop_at_eos || s.min_tokens > 0 || s.no_repeat_ngram > 0)) {
+    refuse(name +
+           ": what is held to a form ends with it; leave out ignoring the end, min_tokens and "
+           "no_repeat_ngram");
+  }
   if (s.min_tokens > s.max_tokens) {
     refuse(
         fmt::format("{}: min_tokens is {} and max_tokens {}: raise the second or lower the first",
@@ -75,10 +84,17 @@ void check(const SamplingOptions& s, const std::string& name) {
   }
 }
 
+bool any_of(std::span<const uint32_t> words) {
+  return std::ranges::any_of(words, [](uint32_t word) { return word != 0; });
+}
+
 struct Sequence {
   int64_t ticket = 0;
   std::vector<int32_t> prompt;
   kernels::SampleSequence wish = {};
+  std::vector<std::pair<int32_t, float>> biases = {};
+  std::shared_ptr<TokenConstraint> constraint = {};
+  int32_t state = 0;  // of the constraint
   Continuation so_far = {};
 };
 
@@ -173,8 +189,16 @@ Sequence Generator::Impl::make(std::vector<int32_t> prompt, const SamplingOption
     refuse(fmt::format("{}: adapter is {} and the model has {} side by side", name,
                        sampling.adapter, c.lora.side_by_side));
   }
+  std::set<int32_t> biased;
+  for (const auto& [id, bias] : sampling.biases) {
+    if (id >= 0 && id < c.vocab_target && std::isfinite(bias) && biased.insert(id).second) continue;
+    refuse(fmt::format(
+        "{}: id {} has the bias {}; ids must be in 0 .. {}, each once, and biases numbers", name,
+        id, bias, c.vocab_target - 1));
+  }
   const int64_t most = std::min(sampling.max_tokens, options.max_length - length);
-  Sequence s{.prompt = std::move(prompt)};
+  Sequence s{
+      .prompt = std::move(prompt), .biases = sampling.biases, .constraint = sampling.constraint};
   s.wish = {.seed = sampling.seed,
             .stream = sampling.stream.value_or(0),
             .temperature = sampling.temperature,
@@ -190,7 +214,9 @@ Sequence Generator::Impl::make(std::vector<int32_t> prompt, const SamplingOption
                       .frequency_penalty = sampling.frequency_penalty,
                       .no_repeat_ngram = static_cast<int32_t>(
                           std::min(sampling.no_repeat_ngram, options.max_length)),
-                      .least = static_cast<int32_t>(std::min(sampling.min_tokens, most))}};
+                      .least = static_cast<int32_t>(std::min(sampling.min_tokens, most))},
+            .biases = static_cast<int32_t>(sampling.biases.size()),
+            .chooses = sampling.constraint ? 1 : 0};
   std::vector<int32_t> ends = sampling.stop_ids;
   if (sampling.stop_at_eos) {
     if (c.eos_id >= 0) ends.push_back(static_cast<int32_t>(c.eos_id));
@@ -280,6 +306,11 @@ void Generator::Impl::begin(Sequence& s, int64_t place, GeneratorMemory::Intake&
   s.wish.result = parts.back();
   parts.pop_back();
   memory.expect(s.wish.result);
+  memory.set_biases(s.wish.result, s.biases);
+  if (s.constraint) {
+    s.state = s.constraint->start();
+    memory.set_allowed(s.wish.result, s.constraint->allowed(s.state));
+  }
   vacate(place, intake);
   const int64_t slot = s.wish.result * options.max_length;
   const auto first = reads_prompts ? s.wish.prompt - 1 : 0;
@@ -343,11 +374,13 @@ void Generator::Impl::enqueue(const GeneratorMemory::Intake& intake, int64_t cou
   step->run(ctx, arena);
 }
 
-// The host looks at what the step before has left, so that the device always has one to do.
+// The host looks at what the step before has left, so that the device always has one to do; but at what
+// this one leaves where the next depends on it.
 void Generator::Impl::wait() {
-  const bool cuda = device.is_cuda();
+  const bool ahead = device.is_cuda() &&
+                     std::ranges::none_of(places, [](const auto& p) { return p && p->constraint; });
   passed[turn % 2].record(memory.stream());
-  if (running || !cuda) passed[cuda ? (turn + 1) % 2 : turn % 2].synchronize();
+  if (running || !ahead) passed[ahead ? (turn + 1) % 2 : turn % 2].synchronize();
   running = true;
   ++turn;
 }
@@ -362,12 +395,19 @@ std::vector<Generator::Impl::News> Generator::Impl::collect() {
       const auto i = std::ssize(s->so_far.ids);
       const float score = s->wish.wants_scores != 0 ? memory.log_probability(part, i) : 0.0f;
       s->so_far.ids.push_back(memory.token(part, i));
+      if (s->constraint) s->state = s->constraint->next(s->state, s->so_far.ids.back());
       if (s->wish.wants_scores != 0) s->so_far.log_probabilities.push_back(score);
       events.push_back({s->ticket, s->so_far.ids.back(), score, std::nullopt});
     }
-    if (ending == 0) continue;
+    if (ending == 0) {
+      if (s->constraint && !s->so_far.ids.empty())
+        memory.set_allowed(part, s->constraint->allowed(s->state));
+      continue;
+    }
     const bool at_limit = std::ssize(s->so_far.ids) == s->wish.limit - s->wish.prompt;
     s->so_far.ending = ending == 2 ? Ending::not_finite : at_limit ? Ending::length : Ending::stop;
+    if (ending == 2 && s->constraint && !any_of(s->constraint->allowed(s->state)))
+      s->so_far.ending = Ending::no_token;
     events.push_back({s->ticket, -1, 0.0f, std::move(s->so_far)});
     parts.push_back(static_cast<int32_t>(part));
     s.reset();
@@ -448,7 +488,7 @@ std::vector<std::vector<int32_t>> Generator::generate(
             if (on_token) on_token(static_cast<size_t>(ticket - first), id);
           },
           [&](int64_t ticket, Continuation all) {
-            finite = finite && all.ending != Ending::not_finite;
+            finite = finite && all.ending != Ending::not_finite && all.ending != Ending::no_token;
             out[static_cast<size_t>(ticket - first)] = std::move(all.ids);
           });
     }

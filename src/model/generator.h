@@ -5,8 +5,10 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "model/token_constraint.h"
 #include "model/transformer.h"
 
 namespace saturate::model {
@@ -20,6 +22,8 @@ struct GeneratorOptions {
   bool same_bits = false;      // as TranslatorOptions::same_bits
   std::vector<int32_t> suppressed = {};  // ids that no continuation may hold
 };
+
+constexpr int64_t kMostBiases = 1024;  // of one sequence
 
 // What one sequence wants.
 struct SamplingOptions {
@@ -42,15 +46,21 @@ struct SamplingOptions {
   int32_t adapter = -1;    // of the model's side by side (Lora::side_by_side); -1: none
   bool log_probabilities =
       false;  // of the tokens, from softmax(logits) without temperature and cuts
+  // Added to the logits of these ids before all else, each id once, finite, at most kMostBiases.
+  std::vector<std::pair<int32_t, float>> biases = {};
+  // What the continuation is held to; needs stop_at_eos. Its tokens are looked at before the next step is
+  // begun, so that on a GPU all that is under way with it waits for the host at each step.
+  std::shared_ptr<TokenConstraint> constraint = {};
 };
 
-enum class Ending : uint8_t { stop, length, not_finite };
+// not_finite: no token had a score that is a number; no_token: none was allowed.
+enum class Ending : uint8_t { stop, length, not_finite, no_token };
 
 // What was added to a prompt.
 struct Continuation {
   std::vector<int32_t> ids;              // without the id that ended it
   std::vector<float> log_probabilities;  // of each, if they were asked for
-  Ending ending = Ending::length;        // not_finite: no token had a score that is a number
+  Ending ending = Ending::length;
 };
 
 /// Continues token sequences with a decoder-only model and a key/value cache. Prompts are read in one

@@ -27,6 +27,7 @@ GeneratorMemory::GeneratorMemory(const Transformer& model, const ParameterStore&
     : model_(model),
       rows_(o.sequences),
       stride_(o.max_length + 2),
+      words_((model.config().vocab_target + 31) / 32),
       pieces_(pieces_of(model.config())),
       stream_(store.device()),
       cache_(model, stream_, store.compute_type(), rows_ * o.max_length, rows_) {
@@ -46,6 +47,9 @@ GeneratorMemory::GeneratorMemory(const Transformer& model, const ParameterStore&
   two(host_input_, input_.bytes());
   tokens_drawn_ = HostBuffer(device, static_cast<size_t>(rows_ * stride_ * kWord));
   log_probabilities_ = HostBuffer(device, tokens_drawn_.bytes());
+  biases_ =
+      HostBuffer(device, static_cast<size_t>(rows_ * kMostBiases) * sizeof(kernels::TokenBias));
+  allowed_ = HostBuffer(device, static_cast<size_t>(rows_ * words_) * sizeof(uint32_t));
   clear();
 }
 
@@ -68,6 +72,25 @@ kernels::SampleResult GeneratorMemory::result() const {
   return {.tokens = tokens_drawn_.as<int32_t>(),
           .log_probabilities = log_probabilities_.as<float>(),
           .stride = stride_};
+}
+
+kernels::SampleChoices GeneratorMemory::choices() const {
+  return {.biases = biases_.as<kernels::TokenBias>(),
+          .bias_stride = kMostBiases,
+          .allowed = allowed_.as<uint32_t>(),
+          .word_stride = words_};
+}
+
+void GeneratorMemory::set_biases(int64_t part, std::span<const std::pair<int32_t, float>> biases) {
+  SAT_ASSERT(std::ssize(biases) <= kMostBiases);
+  kernels::TokenBias* to = biases_.as<kernels::TokenBias>() + part * kMostBiases;
+  for (const auto& [id, bias] : biases) *to++ = {id, bias};
+}
+
+void GeneratorMemory::set_allowed(int64_t part, std::span<const uint32_t> words) {
+  uint32_t* const to = allowed_.as<uint32_t>() + part * words_;
+  const auto given = words.first(std::min(words.size(), static_cast<size_t>(words_)));
+  std::fill(std::ranges::copy(given, to).out, to + words_, 0u);
 }
 
 std::vector<MixerStep> GeneratorMemory::steps(int64_t bound) const {
@@ -177,6 +200,7 @@ std::unique_ptr<RecordedPlan> record_step(const ParameterStore& store,
   const kernels::SampleStepArgs args{.state = state,
                                      .suppressed = suppressed,
                                      .result = memory.result(),
+                                     .choices = memory.choices(),
                                      .rows = rows,
                                      .vocab = model.config().vocab_target,
                                      .ld = tape.info(logits).cols,

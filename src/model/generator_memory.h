@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/decode/sample_step.h"
@@ -39,12 +41,17 @@ class GeneratorMemory {
   int32_t drawn(int64_t part) const;   // so many tokens are there
   int32_t token(int64_t part, int64_t i) const { return tokens_of(part)[2 + i]; }
   float log_probability(int64_t part, int64_t i) const;
+  // What the sequence of a part asks by id, while no step that reads it runs. Words behind those given
+  // allow nothing.
+  void set_biases(int64_t part, std::span<const std::pair<int32_t, float>> biases);
+  void set_allowed(int64_t part, std::span<const uint32_t> words);
 
   const Stream& stream() const noexcept { return stream_; }
   const Transformer& model() const noexcept { return model_; }
   int64_t rows() const noexcept { return rows_; }
   kernels::SampleState state() const;
   kernels::SampleResult result() const;
+  kernels::SampleChoices choices() const;
   std::vector<MixerStep> steps(int64_t bound) const;
 
   // The pieces that a row of queries, keys and values is stored in: keys and values lie behind the
@@ -68,13 +75,14 @@ class GeneratorMemory {
   int64_t input_words(int64_t rows) const { return (3 + pieces_.all()) * rows + rows_ + 1; }
 
   const Transformer& model_;
-  const int64_t rows_, stride_;
+  const int64_t rows_, stride_, words_;
   const Pieces pieces_;
   Stream stream_;
   Buffer row_words_, sequences_, tokens_;
   Buffer placements_, prompts_, input_;
   HostBuffer host_placements_[2], host_prompts_[2], host_input_[2];
   HostBuffer tokens_drawn_, log_probabilities_;
+  HostBuffer biases_, allowed_;  // the device reads them where they lie
   DecodeCache cache_;
 };
 

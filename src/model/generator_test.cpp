@@ -183,6 +183,91 @@ TEST(Generator, FollowsTheWishesOfEachSequence) {
   }
 }
 
+// Allows, behind a token, those that are it plus 1 .. width, and the end once there are `least` tokens.
+class Ladder : public TokenConstraint {
+ public:
+  Ladder(int32_t width, int32_t least) : width_(width), least_(least) {}
+  int32_t start() override { return state_of(2, 0); }
+  int32_t next(int32_t state, int32_t id) override {
+    EXPECT_TRUE(allowed(state)[0] >> id & 1u) << id;
+    return state_of(id, state / 32 + 1);
+  }
+  std::span<const uint32_t> allowed(int32_t state) override {
+    word_ = 0;
+    for (int32_t id = state % 32 + 1; id <= std::min(28, state % 32 + width_); ++id)
+      word_ |= 1u << id;
+    if (state / 32 >= least_) word_ |= 1u << 2;
+    return {&word_, 1};
+  }
+
+ private:
+  static int32_t state_of(int32_t id, int32_t count) { return count * 32 + id; }
+  const int32_t width_, least_;
+  uint32_t word_ = 0;
+};
+
+// Constrained and biased sequences among others: each is what it is alone, and keeps to its form.
+void expect_choices(Device device, DType type) {
+  const TestModel m(language_model(true), type, device, 6);
+  const GeneratorOptions options{
+      .sequences = 3, .max_length = 40, .prompt_rows = 48, .same_bits = true};
+  Generator alone(m.model, m.store, options), together(m.model, m.store, options);
+  const auto prompts = make_prompts();
+  const auto wish = [](size_t i) {
+    SamplingOptions s{.temperature = 0.9f, .max_tokens = 30, .seed = i, .stream = 3};
+    if (i % 3 != 0) s.constraint = std::make_shared<Ladder>(static_cast<int32_t>(1 + i % 5), 4);
+    if (i % 2 == 1) s.biases = {{17, 3.0f}, {2, i % 4 == 1 ? -100.0f : 2.0f}, {9, 100.0f}};
+    return s;
+  };
+  constexpr size_t kCount = 30;
+  std::vector<Continuation> got(kCount), want(kCount);
+  size_t added = 0;
+  while (added < kCount || together.held() > 0) {
+    for (int n = 0; n < 2 && added < kCount; ++n, ++added)
+      together.add(prompts[added % prompts.size()], wish(added));
+    together.step({},
+                  [&](int64_t t, Continuation c) { got[static_cast<size_t>(t)] = std::move(c); });
+  }
+  bool biased = false;
+  for (size_t i = 0; i < kCount; ++i) {
+    SCOPED_TRACE(i);
+    alone.add(prompts[i % prompts.size()], wish(i));
+    while (alone.held() > 0)
+      alone.step({}, [&](int64_t, Continuation c) { want[i] = std::move(c); });
+    EXPECT_EQ(got[i].ids, want[i].ids);
+    EXPECT_EQ(got[i].ending, want[i].ending);
+    if (i % 3 == 0) {
+      biased = biased || std::ranges::count(got[i].ids, 9) > 2;
+      continue;
+    }
+    const auto width = static_cast<int32_t>(1 + i % 5);
+    int32_t before = 2;
+    for (const int32_t id : got[i].ids) {
+      EXPECT_TRUE(id > before && id <= before + width) << id;
+      before = id;
+    }
+    // No token stands above 28 and no end is kept from coming: it is the only one there.
+    EXPECT_EQ(got[i].ending, Ending::stop);
+    EXPECT_GE(got[i].ids.size(), size_t{4});
+  }
+  EXPECT_TRUE(biased);
+  // Where nothing is allowed.
+  Continuation none;
+  alone.add({5}, {.max_tokens = 30, .constraint = std::make_shared<Ladder>(1, 99)});
+  while (alone.held() > 0) alone.step({}, [&](int64_t, Continuation c) { none = std::move(c); });
+  EXPECT_EQ(none.ending, Ending::no_token);
+  EXPECT_EQ(none.ids.size(), size_t{26});
+}
+
+TEST(Generator, SequencesChooseAmongTokens) {
+  for (const DType type : {DType::f32, DType::f64}) expect_choices({}, type);
+}
+
+TEST(Generator, SequencesChooseAmongTokensOnCuda) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const DType type : {DType::f32, DType::bf16}) expect_choices({DeviceKind::cuda, 0}, type);
+}
+
 // Sequences that come while others are under way, some of which are given up again: each becomes what
 // it becomes alone.
 void expect_independence(Device device, DType type) {
@@ -302,6 +387,14 @@ TEST(Generator, NamesWhatItCannotTake) {
             std::string::npos);
   EXPECT_NE(message({{1}}, {.stop_ids = {29}}).find("prompt 0 holds id 29"), std::string::npos);
   EXPECT_NE(message({{1}}, {.stop_ids = std::vector<int32_t>(8, 1)}).find("ids are to end it"),
+            std::string::npos);
+  EXPECT_NE(message({{1}}, {.biases = {{29, 1.0f}}}).find("id 29 has the bias 1"),
+            std::string::npos);
+  EXPECT_NE(message({{1}}, {.biases = {{3, 1.0f}, {3, 1.0f}}}).find("each once"),
+            std::string::npos);
+  EXPECT_NE(message({{1}}, {.biases = {{3, INFINITY}}}).find("bias inf"), std::string::npos);
+  EXPECT_NE(message({{1}}, {.stop_at_eos = false, .constraint = std::make_shared<Ladder>(1, 1)})
+                .find("held to a form"),
             std::string::npos);
   EXPECT_THROW(Generator(m.model, m.store, {.sequences = 0}), Error);
   EXPECT_THROW(Generator(m.model, m.store, {.suppressed = {29}}), Error);

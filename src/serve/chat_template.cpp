@@ -28,7 +28,8 @@ const ChatTemplate kTemplates[] = {
      .user = {"<|im_start|>user\n", "<|im_end|>\n"},
      .assistant = {"<|im_start|>assistant\n", "<|im_end|>\n"},
      .open = "<|im_start|>assistant\n",
-     .stop = "<|im_end|>"},
+     .stop = "<|im_end|>",
+     .tools = true},
     {.name = "llama3",
      .mark = "<|start_header_id|>",
      .begin = "<|begin_of_text|>",
@@ -82,9 +83,30 @@ const ChatTemplate& chat_template_of(const std::string& folder) {
   return kTemplates[0];
 }
 
-std::string chat_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages) {
+std::string chat_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages,
+                        const Tools* tools) {
   std::string out(t.begin), system;
-  for (const ChatMessage& m : messages) {
+  if (tools != nullptr) {
+    out += t.system.before;
+    if (!messages.empty() && messages[0].role == "system") {
+      out += messages[0].content + "\n\n";
+      messages = messages.subspan(1);
+    }
+    out.append(tools_text(*tools)).append(t.system.after);
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const ChatMessage& m = messages[i];
+    if (m.role == "tool") {
+      // What several of them say is one turn of the user.
+      out += t.user.before;
+      for (;; ++i) {
+        out += "<tool_response>\n" + messages[i].content + "\n</tool_response>";
+        if (i + 1 == messages.size() || messages[i + 1].role != "tool") break;
+        out += "\n";
+      }
+      out += t.user.after;
+      continue;
+    }
     if (m.role == "system" && t.system.after.empty()) {
       system += m.content + "\n\n";
       continue;
@@ -95,9 +117,14 @@ std::string chat_prompt(const ChatTemplate& t, std::span<const ChatMessage> mess
     out += turn.before;
     if (m.role == "user") out += std::exchange(system, {});
     out += m.content;
+    for (size_t k = 0; k < m.calls.size(); ++k)
+      out += (k > 0 || !m.content.empty() ? "\n" : "") + call_text(m.calls[k]);
     out += turn.after;
   }
-  return out.append(t.open);
+  out += t.open;
+  // A call that must be made is begun.
+  if (tools != nullptr && tools->forced) out.append(kCallBegins).append("\n");
+  return out;
 }
 
 }  // namespace saturate::serve

@@ -7,10 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "serve/tools.h"
+
 namespace saturate::serve {
 
 struct ChatMessage {
-  std::string role, content;  // system, user or assistant
+  std::string role, content;         // system, user, assistant or tool
+  std::vector<ToolCall> calls = {};  // of an assistant
 };
 
 struct ChatTemplate {
@@ -24,6 +27,7 @@ struct ChatTemplate {
   Turn user, assistant;
   std::string_view open;  // after which the assistant's answer stands
   std::string_view stop;  // ends an answer where the model's end-of-sentence does not; may be empty
+  bool tools = false;     // whether its models know them
 };
 
 // plain, chatml, llama3, gemma or mistral; null for another name.
@@ -35,6 +39,9 @@ std::vector<std::string> chat_template_names();
 const ChatTemplate& chat_template_of(const std::string& folder);
 
 // The prompt whose continuation is the assistant's next message.
-std::string chat_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages);
+// `tools`: may be none; they, calls and messages of tools need a template that has them. Source: the template of
+// Qwen3, without reasoning.
+std::string chat_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages,
+                        const Tools* tools = nullptr);
 
 }  // namespace saturate::serve

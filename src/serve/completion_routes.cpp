@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <limits>
 #include <random>
 
 #include "base/error.h"
@@ -29,13 +31,23 @@ class Completion {
     size_t prompt_tokens = 0;
     Json logprobs = {};
     int64_t tokens = 0;
-    bool begun = false;
+    std::string answer = {};  // where there are tools: all of it,
+    size_t certain = 0;       // of which so much is known to be content and was shown
+    Json tool_calls = {};
+    double log_probability = 0;              // of all tokens, where the best are chosen
+    bool begun = false;                      // its text: a space before it is left out of a chat
+    bool said = false, scored_once = false;  // a piece, and scores, were sent
+    std::string unsent = {},
+                scored = {};  // of a stream with scores: what waits for them, and had them
   };
 
   Completion(std::shared_ptr<Exchange> exchange, CompletionHead head, const CompletionRequest& r)
       : exchange_(std::move(exchange)),
         head_(std::move(head)),
         logprobs_(r.logprobs),
+        tools_(r.tools),
+        samples_(static_cast<size_t>(r.samples)),
+        draws_(static_cast<size_t>(r.draws)),
         echo_(r.echo),
         stream_(r.stream),
         include_usage_(r.include_usage) {}
@@ -45,22 +57,32 @@ class Completion {
   // Echoed text stands before what is generated.
   void echo(size_t choice, const std::string& text) { echoes_.emplace_back(choice, text); }
 
-  bool token(size_t i, int32_t id) {
+  bool token(size_t i, int32_t id, float log_probability) {
     begin();
     Choice& c = choices_[i];
     ++c.tokens;
+    c.log_probability += static_cast<double>(log_probability);
     show(i, c.text.add(id));
     if (!c.text.stopped()) return true;
-    end(i, "stop");
+    // Its last scores are still to come.
+    if (!stream_ || !logprobs_) end(i, "stop");
     return false;
   }
 
   void scored(size_t i, const data::Tokenizer& tokenizer, std::span<const int32_t> ids,
               std::span<const train::TokenScore> scores) {
+    begin();
     Choice& c = choices_[i];
-    const auto tokens = scored_tokens(tokenizer, ids, echo_ ? 0 : c.prompt_tokens, scores);
-    c.logprobs =
-        head_.chat ? chat_logprobs(tokens) : completion_logprobs(tokens, logprobs_.value_or(0) > 0);
+    const size_t first = echo_ ? 0 : c.prompt_tokens;
+    const auto tokens =
+        scored_tokens(tokenizer, ids, c.scored_once ? ids.size() - scores.size() : first, scores);
+    c.scored_once = true;
+    c.logprobs = head_.chat ? chat_logprobs(tokens)
+                            : completion_logprobs(tokens, logprobs_.value_or(0) > 0, c.scored);
+    if (!stream_) return;
+    for (const ScoredToken& t : tokens) c.scored += t.token.bytes;
+    exchange_->send(event(completion_piece(head_, i, std::exchange(c.unsent, {}), "",
+                                           !std::exchange(c.said, true), std::move(c.logprobs))));
   }
 
   void done() {
@@ -73,9 +95,11 @@ class Completion {
       end(i, c.tokens < c.limit || c.text.stopped() ? "stop" : "length");
     }
     if (!stream_) {
+      if (draws_ > samples_) keep_best();
       std::vector<CompletionChoice> all;
       for (Choice& c : choices_)
-        all.push_back({std::move(c.whole), c.reason, std::move(c.logprobs)});
+        all.push_back(
+            {std::move(c.whole), c.reason, std::move(c.logprobs), std::move(c.tool_calls)});
       return exchange_->reply({.body = completion_answer(head_, all, usage_).dump() + "\n"});
     }
     if (include_usage_) exchange_->send(event(completion_usage_piece(head_, usage_)));
@@ -107,23 +131,77 @@ class Completion {
     if (head_.chat && !c.begun)
       piece = piece.substr(std::min(piece.find_first_not_of(" \n"), piece.size()));
     if (piece.empty()) return;
-    if (stream_) {
-      exchange_->send(event(completion_piece(head_, i, piece, "", !c.begun)));
-    } else {
-      c.whole += piece;
-    }
     c.begun = true;
+    if (tools_) {
+      c.answer += piece;
+      const size_t certain = certain_content(*tools_, c.answer);
+      piece = c.answer.substr(c.certain, std::max(certain, c.certain) - c.certain);
+      c.certain += piece.size();
+    }
+    say(i, piece);
+  }
+
+  void say(size_t i, const std::string& piece) {
+    Choice& c = choices_[i];
+    if (piece.empty()) return;
+    if (!stream_) {
+      c.whole += piece;
+    } else if (logprobs_) {
+      c.unsent += piece;
+    } else {
+      exchange_->send(event(completion_piece(head_, i, piece, "", !std::exchange(c.said, true))));
+    }
+  }
+
+  // Of each prompt's draws those with the highest mean log-probability of a token, the best first. A text
+  // without a token has none, and comes last.
+  void keep_best() {
+    const auto mean = [](const Choice& c) {
+      return c.tokens > 0 ? c.log_probability / static_cast<double>(c.tokens)
+                          : -std::numeric_limits<double>::infinity();
+    };
+    std::vector<Choice> best;
+    for (auto at = choices_.begin(); at != choices_.end();) {
+      const auto last = at + static_cast<std::ptrdiff_t>(draws_);
+      std::stable_sort(at, last,
+                       [&](const Choice& a, const Choice& b) { return mean(a) > mean(b); });
+      std::move(at, at + static_cast<std::ptrdiff_t>(samples_), std::back_inserter(best));
+      at = last;
+    }
+    choices_ = std::move(best);
   }
 
   void end(size_t i, const char* reason) {
     Choice& c = choices_[i];
+    if (tools_) reason = end_of_calls(i, reason);
     c.reason = reason;
-    if (stream_) exchange_->send(event(completion_piece(head_, i, "", reason, !c.begun)));
+    if (stream_)
+      exchange_->send(event(completion_piece(head_, i, std::exchange(c.unsent, {}), reason,
+                                             !std::exchange(c.said, true))));
+  }
+
+  // What is left of an answer that may hold calls, and why it ended.
+  const char* end_of_calls(size_t i, const char* reason) {
+    Choice& c = choices_[i];
+    const bool cut = std::string_view(reason) == "length";
+    const SaidCalls said = cut ? SaidCalls{c.answer, {}} : said_calls(*tools_, c.answer);
+    say(i, said.content.substr(std::min(c.certain, said.content.size())));
+    if (said.calls.empty()) return reason;
+    c.tool_calls = calls_json(said.calls, fmt::format("{}-{}", head_.id, i), stream_);
+    if (!stream_) return "tool_calls";
+    if (!c.unsent.empty())  // content comes before calls
+      exchange_->send(event(completion_piece(head_, i, std::exchange(c.unsent, {}), "",
+                                             !std::exchange(c.said, true))));
+    exchange_->send(
+        event(tool_calls_piece(head_, i, std::move(c.tool_calls), !std::exchange(c.said, true))));
+    return "tool_calls";
   }
 
   const std::shared_ptr<Exchange> exchange_;
   const CompletionHead head_;
   const std::optional<int64_t> logprobs_;
+  const std::shared_ptr<const Tools> tools_;  // none: there are none
+  const size_t samples_, draws_;              // of each prompt
   const bool echo_, stream_, include_usage_;
   bool begun_ = false;
   std::vector<Choice> choices_;
@@ -161,8 +239,36 @@ void Server::complete(const Shared& exchange, bool chat) {
   GenerationEngine& engine = *model.generation;
   const data::Tokenizer& tokenizer = engine.model().tokenizers.target;
   if (chat) {
-    r.prompts.emplace_back(chat_prompt(*model.chat, r.messages));
+    const bool calls = r.tools || std::ranges::any_of(r.messages, [](const ChatMessage& m) {
+                         return m.role == "tool" || !m.calls.empty();
+                       });
+    if (calls && !model.chat->tools) {
+      throw RequestError(
+          400,
+          fmt::format("the chat template of {} ({}) has no tools, chatml has; leave tools "
+                      "out, or serve it with --chat-template chatml",
+                      model.name, model.chat->name),
+          {.param = "tools", .code = {}});
+    }
+    r.prompts.emplace_back(chat_prompt(*model.chat, r.messages, r.tools.get()));
     if (!model.chat->stop.empty()) r.stops.emplace_back(model.chat->stop);
+  }
+  for (const auto& [id, bias] : r.biases) {
+    const int64_t vocabulary = engine.model().config.vocab_target;
+    if (id < vocabulary) continue;
+    throw RequestError(400,
+                       fmt::format("logit_bias holds the id {} and ids of this model are below {}",
+                                   id, vocabulary),
+                       {.param = "logit_bias", .code = {}});
+  }
+  std::shared_ptr<model::TokenConstraint> constraint;
+  if (r.format) {
+    if (!model.formats) model.formats = std::make_unique<ResponseFormats>(engine.model());
+    try {
+      constraint = model.formats->constraint(*r.format);
+    } catch (const Error& e) {
+      throw RequestError(400, message_of(e.what()), {.param = "response_format", .code = {}});
+    }
   }
   const CompletionHead head{.id = fmt::format("{}-{}", chat ? "chatcmpl" : "cmpl", next_id_++),
                             .model = target.adapter < 0 ? model.name : r.model,
@@ -188,7 +294,7 @@ void Server::complete(const Shared& exchange, bool chat) {
     if (ids.empty()) ids.push_back(tokenizer.eos_id());  // what stands before every document
     check_ids(ids, engine, chat ? "messages" : "prompt");
     completion->count_prompt(ids.size());
-    for (int64_t sample = 0; sample < r.samples; ++sample) {
+    for (int64_t sample = 0; sample < r.draws; ++sample) {
       if (r.echo) completion->echo(job.prompts.size(), tokenizer.decode(ids));
       completion->add({.text = GeneratedText(tokenizer, ids, r.stops),
                        .limit = std::min(most, engine.max_length() - std::ssize(ids)),
@@ -208,17 +314,21 @@ void Server::complete(const Shared& exchange, bool chat) {
                   .frequency_penalty = static_cast<float>(r.frequency_penalty),
                   .no_repeat_ngram = r.no_repeat_ngram_size,
                   .min_tokens = r.min_tokens,
-                  .adapter = target.adapter};
+                  .adapter = target.adapter,
+                  .log_probabilities = r.draws > r.samples,
+                  .biases = r.biases,
+                  .constraint = std::move(constraint)};
   job.cancelled = [exchange] { return exchange->cancelled(); };
-  job.token = [this, completion, begun, first = true](size_t i, int32_t id) mutable {
+  job.token = [this, completion, begun, first = true](size_t i, int32_t id, float p) mutable {
     if (std::exchange(first, false)) {
       first_token_.add(
           std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
     }
-    return completion->token(i, id);
+    return completion->token(i, id, p);
   };
   if (r.logprobs) {
-    job.scores = GenerationJob::Scores{.of_prompts = r.echo, .likeliest = *r.logprobs};
+    job.scores = GenerationJob::Scores{
+        .of_prompts = r.echo, .likeliest = *r.logprobs, .while_made = r.stream};
     job.scored = [completion, tokenizer](size_t i, auto ids, auto scores) {
       completion->scored(i, tokenizer, ids, scores);
     };

@@ -107,13 +107,13 @@ void GenerationEngine::begin(Sequence sequence) {
   }
 }
 
-void GenerationEngine::token(int64_t ticket, int32_t id) {
+void GenerationEngine::token(int64_t ticket, int32_t id, float log_probability) {
   const auto at = under_way_.find(ticket);
   if (at == under_way_.end()) return;
   ++tokens_;
   Open& open = *at->second.open;
   if (open.job.scores) at->second.added.push_back(id);
-  if (!open.cancelled() && open.job.token(at->second.number, id)) return;
+  if (!open.cancelled() && open.job.token(at->second.number, id, log_probability)) return;
   generator_->cancel(ticket);
   end(ticket);
 }
@@ -128,36 +128,54 @@ void GenerationEngine::close(const Sequence& sequence) {
 }
 
 // What was read and made once, again in one pass: so prompts have scores too, and the step none to hand
-// over.
-void GenerationEngine::score(const Sequence& sequence) {
+// over. In parts a pass is over all that is there; their lengths double, so that a text of n tokens is read
+// some log n times, or n / 64.
+void GenerationEngine::score(Sequence& sequence) {
   Open& open = *sequence.open;
+  if (sequence.scored > 0 && sequence.scored == sequence.added.size()) return;
   try {
     if (!scorer_) scorer_ = std::make_unique<train::TokenScorer>(model_);
     const GenerationJob::Scores& wanted = *open.job.scores;
     std::vector<int32_t> ids = open.job.prompts[sequence.number];
-    const size_t from = wanted.of_prompts ? 1 : ids.size();
+    const size_t from =
+        wanted.of_prompts && sequence.scored == 0 ? 1 : ids.size() + sequence.scored;
     ids.insert(ids.end(), sequence.added.begin(), sequence.added.end());
     const std::vector<train::TokenScore> scores =
         scorer_->score(ids, from, wanted.likeliest, open.job.sampling.adapter);
+    sequence.scored = sequence.added.size();
     open.job.scored(sequence.number, ids, scores);
   } catch (const std::exception& e) {  // of any kind: the others to score go on
     open.fail(e.what());
   }
-  ++ended_;
-  if (--open.left == 0 && !open.failed) open.job.done();
 }
 
 void GenerationEngine::step() {
-  generator_->step([this](int64_t ticket, int32_t id, float) { token(ticket, id); },
+  generator_->step([this](int64_t ticket, int32_t id,
+                          float log_probability) { token(ticket, id, log_probability); },
                    [this](int64_t ticket, const model::Continuation& all) {
                      if (!under_way_.contains(ticket)) return;
                      if (all.ending == model::Ending::not_finite) {
                        under_way_.at(ticket).open->fail(
                            "the scores of a token are no numbers: weights or sums are too large");
                      }
+                     if (all.ending == model::Ending::no_token) {
+                       under_way_.at(ticket).open->fail(
+                           "no token of this model goes on with the JSON; ask for text");
+                     }
                      end(ticket);
                    });
-  for (const Sequence& s : std::exchange(to_score_, {})) score(s);
+  for (auto& [ticket, s] : under_way_) {
+    const auto& wanted = s.open->job.scores;
+    const size_t fresh = s.added.size() - s.scored;
+    if (wanted && wanted->while_made && fresh >= std::clamp<size_t>(s.scored, 1, 64) &&
+        !s.open->cancelled())
+      score(s);
+  }
+  for (Sequence& s : std::exchange(to_score_, {})) {
+    score(s);
+    ++ended_;
+    if (--s.open->left == 0 && !s.open->failed) s.open->job.done();
+  }
   const std::lock_guard lock(mutex_);
   counts_.done += std::exchange(ended_, 0);
   counts_.tokens_out += std::exchange(tokens_, 0);

@@ -26,17 +26,20 @@ struct GenerationJob {
   std::vector<std::vector<int32_t>> prompts;  // at least one, none empty
   model::SamplingOptions sampling;
   std::function<bool()> cancelled;
-  // The next token of a continuation; false: it needs no more. None where sampling.max_tokens is 0.
-  std::function<bool(size_t prompt, int32_t id)> token;
+  // The next token of a continuation; false: it needs no more. None where sampling.max_tokens is 0. The
+  // last is 0 unless sampling.log_probabilities asks for it.
+  std::function<bool(size_t prompt, int32_t id, float log_probability)> token;
   // Log-probabilities that are wanted: of what is added, of the prompts as well; with so many of the
   // likeliest tokens of each place.
   struct Scores {
     bool of_prompts = false;
     int64_t likeliest = 0;
+    bool while_made = false;  // in parts: after 1, 2, 4, ... tokens, from 64 on after each 64
   };
   std::optional<Scores> scores = {};
   // Then, once for each prompt, when its continuation has ended: all ids, and the scores of the last of
-  // them. Those of a prompt lack its first token, which follows nothing.
+  // them. Those of a prompt lack its first token, which follows nothing. In parts, the ids so far and the
+  // scores of those that are new.
   std::function<void(size_t prompt, std::span<const int32_t> ids,
                      std::span<const train::TokenScore> scores)>
       scored = {};
@@ -74,16 +77,17 @@ class GenerationEngine {
     std::shared_ptr<Open> open;
     size_t number;
     std::vector<int32_t> added = {};  // where scores are wanted
+    size_t scored = 0;                // of them, in parts
   };
   model::GeneratorOptions generator_options() const;
   void work();  // the thread, as the next
   bool take(std::vector<Sequence>& sequences);
   void begin(Sequence sequence);
   void step();
-  void token(int64_t ticket, int32_t id);
+  void token(int64_t ticket, int32_t id, float log_probability);
   void end(int64_t ticket);
   void close(const Sequence& sequence);
-  void score(const Sequence& sequence);
+  void score(Sequence& sequence);
   void fail_under_way(const std::string& why);
 
   const train::LoadedModel model_;

@@ -96,12 +96,13 @@ std::vector<ScoredToken> scored_tokens(const data::Tokenizer& tokenizer,
   return tokens;
 }
 
-Json completion_logprobs(std::span<const ScoredToken> tokens, bool likeliest) {
+Json completion_logprobs(std::span<const ScoredToken> tokens, bool likeliest,
+                         const std::string& before) {
   Json texts{Json::Array{}}, own{Json::Array{}}, top{Json::Array{}}, offsets{Json::Array{}};
-  std::string text;
+  std::string text = before;
   for (const ScoredToken& t : tokens) text += t.token.bytes;
   const std::vector<size_t> ends = ends_of_characters(text);
-  size_t said = 0;  // bytes
+  size_t said = before.size();  // bytes
   for (const ScoredToken& t : tokens) {
     texts.push_back(t.token.text);
     own.push_back(t.first ? Json() : Json(t.log_probability));

@@ -34,7 +34,9 @@ std::vector<ScoredToken> scored_tokens(const data::Tokenizer& tokenizer,
 
 // {"tokens", "token_logprobs", "top_logprobs", "text_offset"}; top_logprobs is null where none were asked
 // for. The token itself is among those in its place, as OpenAI has it. Offsets are characters of the text.
-Json completion_logprobs(std::span<const ScoredToken> tokens, bool likeliest);
+// `before`: the bytes of tokens that stood before these and that were given already.
+Json completion_logprobs(std::span<const ScoredToken> tokens, bool likeliest,
+                         const std::string& before = "");
 // {"content": [{"token", "logprob", "bytes", "top_logprobs"}], "refusal": null}; bytes are null of
 // what adds nothing to a text.
 Json chat_logprobs(std::span<const ScoredToken> tokens);

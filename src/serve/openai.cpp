@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 namespace saturate::serve {
 namespace {
@@ -12,13 +13,12 @@ namespace {
 constexpr std::string_view kUnsupported = "it is not supported; leave it out";
 
 // Fields that say nothing of what is generated.
-constexpr std::array<std::string_view, 9> kWithoutEffect = {"user",
+constexpr std::array<std::string_view, 8> kWithoutEffect = {"user",
                                                             "store",
                                                             "metadata",
                                                             "service_tier",
                                                             "safety_identifier",
                                                             "prompt_cache_key",
-                                                            "parallel_tool_calls",
                                                             "prompt_cache_retention",
                                                             "verbosity"};
 
@@ -45,6 +45,39 @@ std::string text_of(JsonFields& fields, std::string_view key, const Json& value)
   return text;
 }
 
+// JSON ends when it is complete, and nowhere else. `why`: the field that asks for it.
+void refuse_other_ends(JsonFields& fields, const CompletionRequest& r, const char* why) {
+  const std::pair<const char*, bool> asked[] = {
+      {"stop", !r.stops.empty()},
+      {"min_tokens", r.min_tokens > 0},
+      {"no_repeat_ngram_size", r.no_repeat_ngram_size > 0},
+      {"ignore_eos", r.ignore_eos}};
+  for (const auto& [key, is_asked] : asked)
+    if (is_asked)
+      fields.fail(key,
+                  fmt::format("it cannot go with {}, which would not hold; leave one out", why));
+}
+
+// {"50256": -100}
+void parse_biases(JsonFields& fields, const Json& biases, CompletionRequest& r) {
+  const Json::Object* all = biases.if_object();
+  if (all == nullptr) fields.fail("logit_bias", "it must be an object of token id: bias");
+  if (std::ssize(*all) > model::kMostBiases)
+    fields.fail("logit_bias", fmt::format("it has {} ids; at most {} are taken", all->size(),
+                                          model::kMostBiases));
+  for (const auto& [key, value] : *all) {
+    int32_t id = -1;
+    const char* const last = key.data() + key.size();
+    // One spelling for each id, so that none is there twice.
+    if (std::from_chars(key.data(), last, id).ptr != last || id < 0 || std::to_string(id) != key)
+      fields.fail("logit_bias", fmt::format("\"{}\" is no token id", key));
+    const std::optional<double> bias = value.number();
+    if (!bias || !(*bias >= -100 && *bias <= 100))
+      fields.fail("logit_bias", fmt::format("the bias of {} must be a number in -100 .. 100", id));
+    r.biases.emplace_back(id, static_cast<float>(*bias));
+  }
+}
+
 void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) {
   const auto within = [&](std::string_view key, double value, double least, double most) {
     if (!(value >= least && value <= most))
@@ -64,6 +97,7 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
   r.samples = fields.integer_or("n", 1);
   within("n", static_cast<double>(r.samples), 1, kMostSamples);
   if (fields.has("seed")) r.seed = static_cast<uint64_t>(fields.integer("seed"));
+  r.draws = r.samples;
   r.stream = fields.boolean_or("stream", false);
   r.ignore_eos = fields.boolean_or("ignore_eos", false);
   if (fields.has("stream_options")) {
@@ -86,7 +120,9 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
   r.frequency_penalty =
       within("frequency_penalty", fields.number_or("frequency_penalty", 0), -2, 2);
   r.min_p = within("min_p", fields.number_or("min_p", 0), 0, 1);
-  refuse_unless(fields, "logit_bias", body["logit_bias"].size() == 0, kUnsupported);
+  if (fields.has("logit_bias")) parse_biases(fields, body["logit_bias"], r);
+  if (fields.has("response_format")) r.format = parse_response_format(body["response_format"]);
+  if (r.format) refuse_other_ends(fields, r, "response_format");
   for (const std::string_view key : kWithoutEffect) static_cast<void>(fields.has(key));
 }
 
@@ -113,8 +149,6 @@ void parse_logprobs(JsonFields& fields, CompletionRequest& r, std::string_view k
   r.logprobs = fields.integer_or(key, 0);
   if (*r.logprobs < 0 || *r.logprobs > kMost)
     fields.fail(key, fmt::format("it must be in 0 .. {}", kMost));
-  if (r.stream)
-    fields.fail(key, "log-probabilities come when a text is whole; ask without \"stream\"");
 }
 
 void parse_prompts(JsonFields& fields, const Json& body, CompletionRequest& r) {
@@ -150,8 +184,9 @@ void parse_prompts(JsonFields& fields, const Json& body, CompletionRequest& r) {
       fields.fail("prompt", kForm);
     }
   }
-  if (std::ssize(r.prompts) * r.samples > kMostSamples)
-    fields.fail("prompt", fmt::format("prompts times n is more than {}", kMostSamples));
+  if (std::ssize(r.prompts) * r.draws > kMostSamples)
+    fields.fail("prompt", fmt::format("prompts times {} is more than {}; ask for fewer at a time",
+                                      r.draws > r.samples ? "best_of" : "n", kMostSamples));
 }
 
 Json usage_json(const CompletionUsage& u) {
@@ -175,6 +210,13 @@ CompletionRequest parse_completion(const Json& body) {
   CompletionRequest r;
   r.model = fields.text_or("model", "");
   parse_sampling(fields, body, r);
+  r.draws = fields.integer_or("best_of", r.samples);
+  if (r.draws < r.samples || r.draws > kMostSamples)
+    fields.fail("best_of", fmt::format("it must be in {} .. {}: n of it are the answer", r.samples,
+                                       kMostSamples));
+  if (r.draws > r.samples && r.stream)
+    fields.fail("best_of",
+                "which is best shows at the end; ask without \"stream\", or for n alone");
   parse_prompts(fields, body, r);
   r.echo = fields.boolean_or("echo", false);
   parse_length(fields, r, "max_tokens");
@@ -182,8 +224,6 @@ CompletionRequest parse_completion(const Json& body) {
   check_lengths(fields, r);
   if (fields.has("logprobs")) parse_logprobs(fields, r, "logprobs");
   refuse_unless(fields, "suffix", body["suffix"].is_null(), kUnsupported);
-  if (const int64_t best = fields.integer_or("best_of", r.samples); best != r.samples)
-    fields.fail("best_of", "only as many as n can be drawn");
   fields.reject_others();
   return r;
 }
@@ -198,13 +238,18 @@ CompletionRequest parse_chat(const Json& body) {
     JsonFields parts(message, "request", "messages");
     std::string role = parts.text("role");
     if (role == "developer") role = "system";
-    if (role != "system" && role != "user" && role != "assistant")
-      parts.fail("role", "it must be system, developer, user or assistant");
-    if (!parts.has("content")) parts.fail("content", "give the text of the message");
-    r.messages.push_back({role, text_of(parts, "content", message["content"])});
-    static_cast<void>(parts.has("name"));
-    refuse_unless(parts, "tool_calls", message["tool_calls"].size() == 0,
-                  "tools are not supported; leave it out");
+    if (role != "system" && role != "user" && role != "assistant" && role != "tool")
+      parts.fail("role", "it must be system, developer, user, assistant or tool");
+    std::vector<ToolCall> calls;
+    if (parts.has("tool_calls")) calls = parse_calls(message["tool_calls"]);
+    if (!calls.empty() && role != "assistant")
+      parts.fail("tool_calls", "only an assistant's message has them");
+    if (!parts.has("content") && calls.empty())
+      parts.fail("content", "give the text of the message");
+    r.messages.push_back({role,
+                          parts.has("content") ? text_of(parts, "content", message["content"]) : "",
+                          std::move(calls)});
+    for (const char* key : {"name", "tool_call_id"}) static_cast<void>(parts.has(key));
     refuse_unless(parts, "refusal", message["refusal"].is_null(), "it must be null");
     for (const char* key : {"audio", "function_call", "annotations"})
       refuse_unless(parts, key, message[key].size() == 0, "it must be null");
@@ -218,15 +263,22 @@ CompletionRequest parse_chat(const Json& body) {
   if (fields.has("top_logprobs") && !logprobs)
     fields.fail("top_logprobs", "it needs \"logprobs\": true");
   if (logprobs) parse_logprobs(fields, r, "top_logprobs");
-  for (const char* key : {"tool_choice", "function_call", "audio", "prediction", "reasoning_effort",
-                          "web_search_options"})
+  for (const char* key : {"tools", "tool_choice", "parallel_tool_calls"})
+    static_cast<void>(fields.has(key));
+  r.tools = parse_tools(body);
+  if (r.tools && r.format)
+    fields.fail("response_format",
+                "it cannot go with tools; leave one out, or set tool_choice to none");
+  if (r.tools && r.tools->forced) {
+    refuse_other_ends(fields, r, "tool_choice");
+    r.format = r.tools->forced;
+  }
+  for (const char* key :
+       {"function_call", "audio", "prediction", "reasoning_effort", "web_search_options"})
     refuse_unless(fields, key, body[key].is_null() || body[key] == Json("none"), kUnsupported);
-  for (const char* key : {"tools", "functions"})
-    refuse_unless(fields, key, body[key].size() == 0, kUnsupported);
+  refuse_unless(fields, "functions", body["functions"].size() == 0, kUnsupported);
   refuse_unless(fields, "modalities", body["modalities"] == Json(Json::Array{"text"}),
                 "only [\"text\"] is implemented here");
-  refuse_unless(fields, "response_format", body["response_format"]["type"] == Json("text"),
-                "only {\"type\": \"text\"} is implemented here");
   fields.reject_others();
   return r;
 }
@@ -238,7 +290,11 @@ Json completion_answer(const CompletionHead& head, const std::vector<CompletionC
   for (size_t i = 0; i < choices.size(); ++i) {
     Json choice = {{"index", i}};
     if (head.chat) {
-      choice["message"] = {{"role", "assistant"}, {"content", choices[i].text}};
+      const bool calls = !choices[i].tool_calls.is_null();
+      choice["message"] = {
+          {"role", "assistant"},
+          {"content", calls && choices[i].text.empty() ? Json() : Json(choices[i].text)}};
+      if (calls) choice["message"]["tool_calls"] = choices[i].tool_calls;
     } else {
       choice["text"] = choices[i].text;
     }
@@ -252,7 +308,7 @@ Json completion_answer(const CompletionHead& head, const std::vector<CompletionC
 }
 
 Json completion_piece(const CompletionHead& head, size_t index, const std::string& text,
-                      const std::string& finish_reason, bool role) {
+                      const std::string& finish_reason, bool role, Json logprobs) {
   Json choice = {{"index", index}};
   if (head.chat) {
     Json delta{Json::Object{}};
@@ -262,9 +318,23 @@ Json completion_piece(const CompletionHead& head, size_t index, const std::strin
   } else {
     choice["text"] = text;
   }
-  choice["logprobs"] = nullptr;
+  choice["logprobs"] = std::move(logprobs);
   choice["finish_reason"] = finish_reason.empty() ? Json() : Json(finish_reason);
   Json answer = head_json(head, piece_object(head));
+  answer["choices"] = Json(Json::Array{std::move(choice)});
+  return answer;
+}
+
+Json tool_calls_piece(const CompletionHead& head, size_t index, Json calls, bool role) {
+  Json answer = completion_piece(head, index, "", "", false);
+  Json delta{Json::Object{}};
+  if (role) {
+    delta["role"] = "assistant";
+    delta["content"] = nullptr;
+  }
+  delta["tool_calls"] = std::move(calls);
+  Json choice = answer["choices"][0];
+  choice["delta"] = std::move(delta);
   answer["choices"] = Json(Json::Array{std::move(choice)});
   return answer;
 }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // libFuzzer target: whatever the bytes, a request is read or refused, alike in one piece and byte by
-// byte; and whatever the body, it is understood or refused with a status.
+// byte; and whatever the body, it is understood or refused with a status; and whatever the schema, some byte
+// leads on from all that it allows.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "serve/http_parser.h"
+#include "serve/json/automaton.h"
 #include "serve/libretranslate.h"
 #include "serve/openai.h"
 #include "serve/request_error.h"
@@ -52,6 +56,23 @@ void read_body(Parse parse) {
   }
 }
 
+// As far as the schema's own text goes; where a byte of it may not come, the next that may.
+void read_schema(std::string_view text, const JsonLimits& limits) {
+  JsonAutomaton automaton(compile_json_schema(parse_body(text, limits), "schema"));
+  std::vector<int32_t> stacks = {automaton.start()}, next;
+  for (const char wanted : text.substr(0, 256)) {
+    bool complete = false;
+    for (const int32_t s : stacks) complete = complete || automaton.complete(s);
+    next.clear();
+    for (unsigned i = 0; i < 256 && next.empty(); ++i)
+      for (const int32_t s : stacks)
+        automaton.step(s, static_cast<unsigned char>(static_cast<unsigned char>(wanted) + i), next);
+    SAT_ASSERT(complete || !next.empty());
+    if (next.empty()) return;
+    stacks.assign(next.begin(), next.begin() + std::min<std::ptrdiff_t>(std::ssize(next), 64));
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -61,9 +82,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   read_body([&] { parse_translate(text, "application/json", limits); });
   read_body([&] { parse_translate(text, "application/x-www-form-urlencoded", limits); });
   read_body([&] { parse_batch(parse_body(text, limits)); });
+  read_body([&] { read_schema(text, limits); });
   read_body([&] { parse_completion(parse_body(text, limits)); });
   read_body([&] {
-    chat_prompt(*find_chat_template("llama3"), parse_chat(parse_body(text, limits)).messages);
+    const CompletionRequest r = parse_chat(parse_body(text, limits));
+    chat_prompt(*find_chat_template("llama3"), r.messages);
+    chat_prompt(*find_chat_template("chatml"), r.messages, r.tools.get());
+    if (r.tools) {
+      const SaidCalls said = said_calls(*r.tools, std::string(text));
+      SAT_ASSERT(certain_content(*r.tools, text) <= text.size() &&
+                 said.content.size() <= text.size());
+    }
   });
   return 0;
 }

@@ -22,6 +22,7 @@
 #include "serve/libretranslate.h"
 #include "serve/metrics.h"
 #include "serve/request_error.h"
+#include "serve/response_format.h"
 #include "serve/translation_engine.h"
 
 namespace saturate::serve {
@@ -34,7 +35,8 @@ struct ServedModel {
   std::unique_ptr<GenerationEngine> generation;
   std::vector<std::string> adapters = {};  // of a language model: names that requests call them by
   const ChatTemplate* chat = nullptr;      // of a language model
-  std::vector<FolderWatch> watches = {};   // of each folder; may be none
+  std::unique_ptr<ResponseFormats> formats = {};  // of a language model, once it was asked for
+  std::vector<FolderWatch> watches = {};          // of each folder; may be none
   // What each of several translation models that are one is called (train/ensemble.h); else none.
   std::vector<std::string> members = {};
 

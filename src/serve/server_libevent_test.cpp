@@ -9,163 +9,12 @@
 
 #include "base/testing/temp_folder.h"
 #include "base/utf8.h"
-#include "kernels/gemm/packed/packed_linear.h"
-#include "serve/client_test.h"
-#include "train/random_model_test.h"
+#include "serve/running_server_test.h"
 
 namespace saturate::serve {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr int64_t kLongest = 16384;  // of the language model: seconds of work
-
-TranslateConfig decoding() {
-  TranslateConfig c;
-  c.beam = 2;
-  c.max_length_factor = 1;
-  c.max_length_offset = 6;
-  return c;
-}
-
-// Two adapters of the first layer; B of both is zero, as training begins.
-model::Lora two_adapters() {
-  model::LoraLinear linear;
-  linear.projection = "decoder.layers.0.self.qkv";
-  linear.columns = 16;
-  for (const int32_t adapter : {0, 1}) {
-    model::LoraPart& part = linear.parts.emplace_back();
-    part.rows = 48;
-    part.rank = 2;
-    part.scale = 4;
-    part.adapter = adapter;
-  }
-  model::Lora lora;
-  lora.linears = {linear};
-  lora.side_by_side = 2;
-  return lora;
-}
-
-// The language model with both, the second of which does something.
-train::LoadedModel adapted_model() {
-  train::LoadedModel m =
-      train::random_model(model::ModelKind::decoder_only, kLongest, two_adapters());
-  const ParameterId b = m.store->find(two_adapters().linears[0].b_name(1));
-  std::vector<float> values(static_cast<size_t>(m.store->spec(b).size()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = i % 3 == 0 ? 2.0f : -1.0f;
-  const Stream stream{Device{}};
-  m.store->set(stream, b, values.data());
-  return m;
-}
-
-struct Setup {
-  HttpServerOptions http = {.port = 0};
-  std::string keys = {};
-  int64_t queue = 4096;
-  bool adapters = false;
-  bool shortlist = false;  // of some bytes for each
-};
-
-// On packed weights, which a shortlist needs.
-train::LoadedModel packed_model() {
-  train::LoadedModel m = train::random_model(model::ModelKind::encoder_decoder, 64);
-  m.store->pack(kernels::PackedType::f32);
-  return m;
-}
-
-std::shared_ptr<const model::Shortlist> some_bytes() {
-  auto list = std::make_shared<model::Shortlist>();
-  for (int32_t id = 2; id < 258; ++id)
-    list->add({id}, std::vector<int32_t>{id, (id * 7 + 5) % 256 + 2, (id * 11 + 3) % 256 + 2});
-  return list;
-}
-
-// A server in a thread of its own.
-class Running {
- public:
-  explicit Running(Setup setup = {}) {
-    std::vector<ServedModel> models(2);
-    models[0].name = "mt";
-    models[0].translation = std::make_unique<TranslationEngine>(
-        setup.shortlist ? packed_model()
-                        : train::random_model(model::ModelKind::encoder_decoder, 64),
-        decoding(), setup.queue,
-        train::LineOptions{.shortlist = setup.shortlist ? some_bytes() : nullptr});
-    models[0].languages = {"en", "pt"};
-    models[1].name = "lm";
-    models[1].generation = std::make_unique<GenerationEngine>(
-        setup.adapters ? adapted_model()
-                       : train::random_model(model::ModelKind::decoder_only, kLongest),
-        GenerationEngine::Options{.queue = setup.queue, .sequences = 2, .max_length = kLongest});
-    if (setup.adapters) models[1].adapters = {"idle", "other"};
-    models[1].chat = find_chat_template("plain");
-    setup.http.port = 0;
-    ServerOptions options{.http = setup.http};
-    if (!setup.keys.empty()) {
-      std::ofstream(folder_.path() + "/keys") << setup.keys;
-      std::filesystem::permissions(folder_.path() + "/keys", std::filesystem::perms::owner_read);
-      options.keys = ApiKeys::read(folder_.path() + "/keys");
-    }
-    server.emplace(std::move(options), std::move(models));
-    thread_ = std::thread([this] { server->run(); });
-  }
-  ~Running() {
-    if (!thread_.joinable()) return;
-    server->stop();
-    thread_.join();
-  }
-  void join() { thread_.join(); }
-
-  Client client() const { return Client(server->port()); }
-  Answer get(const std::string& path) const { return client().ask("GET " + path, "", {}); }
-  Answer post(const std::string& path, const std::string& body,
-              const std::string& type = "application/json", const std::string& more = "") const {
-    return client().ask("POST " + path, body, "Content-Type: " + type + "\r\n" + more);
-  }
-  double metric(const std::string& name) const {
-    const std::string text = get("/metrics").body;
-    const size_t at = text.find("\n" + name + " ");
-    return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 2));
-  }
-
-  std::optional<Server> server;
-
- private:
-  testing::TempFolder folder_;
-  std::thread thread_;
-};
-
-Json json(const Answer& a) {
-  const std::optional<Json> value = try_parse_json(a.body);
-  EXPECT_TRUE(value) << a.body;
-  return value.value_or(Json());
-}
-
-std::string text_of(const Json& j) { return j.if_string() == nullptr ? "" : *j.if_string(); }
-
-std::string error_of(const Answer& a) {
-  const Json body = json(a);
-  return body["error"].if_string() != nullptr ? text_of(body["error"])
-                                              : text_of(body["error"]["message"]);
-}
-
-// What a stream of completions adds up to, and how it ended.
-std::string streamed_text(const std::string& body, std::string* reason = nullptr) {
-  std::string all;
-  EXPECT_TRUE(body.ends_with("data: [DONE]\n\n")) << body;
-  for (size_t at = 0; (at = body.find("data: {", at)) != std::string::npos; ++at) {
-    const Json piece = try_parse_json(body.substr(at + 6, body.find("\n\n", at) - at - 6)).value();
-    const Json& choice = piece["choices"][0];
-    all += text_of(choice["text"]) + text_of(choice["delta"]["content"]);
-    if (reason != nullptr && choice["finish_reason"].if_string() != nullptr)
-      *reason = text_of(choice["finish_reason"]);
-  }
-  return all;
-}
-
-std::string completion(const std::string& more) {
-  return R"({"model":"lm","prompt":"to be","seed":7,)" + more + "}";
-}
 
 // One engine; a request names the model or an adapter of it.
 TEST(Serve, AdaptersAreModelsByName) {
@@ -500,9 +349,42 @@ TEST(Serve, RulesHoldForASequence) {
   // What was said has no chance against what was not, and a draw among equals is none.
   EXPECT_FALSE(repeats(tokens_of(R"("max_tokens":30,"presence_penalty":2,"frequency_penalty":2)")));
   EXPECT_EQ(tokens_of(R"("max_tokens":30,"min_p":1)", "2"), tokens_of(R"("max_tokens":30)"));
+  // A byte's id is the byte and 2.
+  EXPECT_EQ(tokens_of(R"("max_tokens":30,"logit_bias":{"99":100})"),
+            std::vector<std::string>(30, "a"));
+  const auto without = tokens_of(R"("max_tokens":60,"logit_bias":{"99":-100,"103":-100.0})", "1");
+  EXPECT_EQ(std::ranges::count(without, "a") + std::ranges::count(without, "e"), 0);
+  EXPECT_EQ(tokens_of(R"("max_tokens":30,"logit_bias":{})"), tokens_of(R"("max_tokens":30)"));
   const Json long_enough =
       json(s.post("/v1/completions", completion(R"("max_tokens":60,"min_tokens":60,"n":16)")));
   EXPECT_EQ(*long_enough["usage"]["completion_tokens"].if_int(), 16 * 60);
+}
+
+TEST(Serve, TheBestOfWhatWasDrawn) {
+  const Running s;
+  const std::string body =
+      R"({"model":"lm","prompt":["to be","or not"],"seed":7,"max_tokens":12,"logprobs":0,)";
+  const Json drawn = json(s.post("/v1/completions", body + R"("n":6})"));
+  const Json best = json(s.post("/v1/completions", body + R"("n":2,"best_of":6})"));
+  ASSERT_EQ(best["choices"].size(), 4u);
+  EXPECT_EQ(best["usage"], drawn["usage"]);  // what was drawn counts
+  const auto mean = [](const Json& choice) {
+    const Json& own = choice["logprobs"]["token_logprobs"];
+    double sum = 0;
+    for (const Json& p : *own.if_array()) sum += *p.number();
+    return own.size() > 0 ? sum / static_cast<double>(own.size()) : -INFINITY;
+  };
+  for (size_t prompt = 0; prompt < 2; ++prompt) {
+    std::vector<std::pair<double, std::string>> want;
+    for (size_t i = 6 * prompt; i < 6 * prompt + 6; ++i)
+      want.emplace_back(-mean(drawn["choices"][i]), text_of(drawn["choices"][i]["text"]));
+    std::ranges::sort(want);
+    for (size_t i = 0; i < 2; ++i) {
+      const Json& got = best["choices"][2 * prompt + i];
+      EXPECT_EQ(text_of(got["text"]), want[i].second);
+      EXPECT_EQ(*got["index"].if_int(), static_cast<int64_t>(2 * prompt + i));
+    }
+  }
 }
 
 TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
@@ -557,16 +439,25 @@ TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
       {"/v1/completions", R"({"prompt":"a","presence_penalty":3})", "-2 .. 2", 400},
       {"/v1/completions", R"({"prompt":"a","frequency_penalty":"much"})", "frequency_penalty", 400},
       {"/v1/completions", R"({"prompt":"a","min_p":1.5})", "0 .. 1", 400},
+      {"/v1/completions", R"({"prompt":"a","best_of":2,"n":3})", "3 .. 128", 400},
+      {"/v1/completions", R"({"prompt":"a","best_of":2,"stream":true})", "without \"stream\"", 400},
+      {"/v1/completions", R"({"prompt":["a","b"],"best_of":65})", "times best_of", 400},
+      {"/v1/completions", R"({"prompt":"a","logit_bias":[5]})", "object of token id", 400},
+      {"/v1/completions", R"({"prompt":"a","logit_bias":{"05":1}})", "no token id", 400},
+      {"/v1/completions", R"({"prompt":"a","logit_bias":{"5":101}})", "-100 .. 100", 400},
+      {"/v1/completions", R"({"prompt":"a","logit_bias":{"5":"1"}})", "must be a number", 400},
+      {"/v1/completions", R"({"prompt":"a","logit_bias":{"259":1}})", "below 259", 400},
       {"/v1/completions", R"({"prompt":"a","min_tokens":-1})", "min_tokens", 400},
       {"/v1/completions", R"({"prompt":"a","min_tokens":17})", "max_tokens is 16", 400},
       {"/v1/completions", R"({"prompt":"a","logprobs":21})", "0 .. 20", 400},
-      {"/v1/completions", R"({"prompt":"a","logprobs":1,"stream":true})", "without", 400},
       {"/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],"top_logprobs":2})",
        "\"logprobs\": true", 400},
       {"/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],"min_tokens":99999})",
        "an answer may have", 400},
       {"/v1/chat/completions", R"({"messages":[]})", "messages is []", 400},
-      {"/v1/chat/completions", R"({"messages":[{"role":"tool","content":"x"}]})", "role", 400},
+      {"/v1/chat/completions", R"({"messages":[{"role":"critic","content":"x"}]})", "role", 400},
+      {"/v1/chat/completions", R"({"messages":[{"role":"tool","content":"x"}]})", "has no tools",
+       400},
       {"/v1/chat/completions", R"({"messages":[{"role":"user"}]})", "content is missing", 400},
       {"/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],"tools":[{}]})",
        "tools", 400},

@@ -64,6 +64,11 @@ void sample_step(const Context& ctx, const SampleStepArgs& a) {
   require_pointers(kOp, {{"logits", a.logits},
                          {"result.tokens", a.result.tokens},
                          {"result.log_probabilities", a.result.log_probabilities}});
+  if (a.choices.allowed != nullptr && a.choices.word_stride * 32 < a.vocab) {
+    throw Error(Errc::invalid_argument, kOp,
+                fmt::format("choices.word_stride is {} and vocab {}; a word holds 32 ids",
+                            a.choices.word_stride, a.vocab));
+  }
   if (a.suppressed.count > 0) require_pointers(kOp, {{"suppressed.ids", a.suppressed.ids}});
   dispatch<SampleStepArgs>(kOp, ctx, a, kSampleStep, [&] {
     return shape_text(a.dtype, {a.rows, a.vocab});

@@ -28,6 +28,8 @@ struct SampleSequence {
   int32_t wants_scores = 0;  // 1: log-probabilities are written
   int32_t adapter = -1;      // of several side by side (adapters/keep_columns.h); -1: none
   TokenRules rules = {};     // of the prompt with its continuation
+  int32_t biases = 0;        // so many of its part of SampleChoices count
+  int32_t chooses = 0;       // 1: only the tokens allowed there may come
 };
 
 // Sequences by row, in device memory. Position j of a row's tokens lies in tokens[starts[row] + j]:
@@ -55,6 +57,15 @@ struct SampleResult {
   int64_t stride = 0;  // at least 2 more than any continuation is long
 };
 
+// What sequences ask by id, in memory that the device reads when the step runs, of the host or its own; by
+// number of the result. Part r begins at r times the stride.
+struct SampleChoices {
+  const TokenBias* biases = nullptr;  // null: no sequence has any
+  int64_t bias_stride = 0;
+  const uint32_t* allowed = nullptr;  // null: no sequence chooses
+  int64_t word_stride = 0;            // at least vocab / 32
+};
+
 // Chooses the token after each unfinished row's position: the prompt's while there is one,
 // otherwise drawn from softmax(logits / temperature) cut to the top_k likeliest tokens, of these to
 // the smallest set of the likeliest with a share of at least top_p, of these to those at least min_p
@@ -74,13 +85,14 @@ struct SampleResult {
 //           fits; device.
 // Cost      a few reads of the logits of unfinished rows: one for the largest, others for the cut
 //           and for a log-probability; where a penalty counts, also the sequence's tokens, once for
-//           each 6,144 ids (GPU).
+//           each 6,144 ids (GPU). A sequence that chooses reads its bits, vocab / 8 bytes.
 // Source    token_draw.h.
 struct SampleStepArgs {
   void* logits = nullptr;
   SampleState state;
   SuppressedTokens suppressed = {};
   SampleResult result;
+  SampleChoices choices = {};
   int64_t rows = 0, vocab = 0, ld = 0;
   DType dtype = DType::f32;
 };

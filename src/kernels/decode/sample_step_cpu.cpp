@@ -29,12 +29,15 @@ Drawn draw(const SampleStepArgs& a, int64_t row) {
   const SampleSequence& c = a.state.sequences[row];
   T* z = static_cast<T*>(a.logits) + row * a.ld;
   const int32_t* said = a.state.tokens + a.state.starts[row];
+  const TokenChoice choice = choice_of(a.choices, c);
+  apply_biases(choice, a.vocab, z);
   TokenRules rules = c.rules;
   rules.least += c.prompt;
   apply_rules<T>(
       rules, a.suppressed, {c.ends, static_cast<size_t>(c.end_count)}, c.prompt,
       a.state.positions[row] + 1, [said](int64_t j) { return said[j]; },
       [z](int32_t id) { return z + id; });
+  apply_allowed(choice, a.vocab, z);
   const int32_t likeliest = likeliest_token(z, a.vocab);
   if (likeliest < 0 || !std::isfinite(z[likeliest])) return {};
   const T top = z[likeliest];

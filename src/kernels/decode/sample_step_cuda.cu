@@ -44,11 +44,14 @@ __global__ void __launch_bounds__(kThreads) sample_step_kernel(SampleStepArgs a)
   T* const z = static_cast<T*>(a.logits) + row * a.ld;
   const int vocab = static_cast<int>(a.vocab);
   const int32_t* const said = s.tokens + s.starts[row];
+  const TokenChoice choice = choice_of(a.choices, c);
+  apply_biases(choice, vocab, z);
   TokenRules rules = c.rules;
   rules.least += c.prompt;
   apply_rules(
       rules, a.suppressed, c.ends, c.end_count, c.prompt, position + 1,
       [said](int j) { return said[j]; }, vocab, z, scratch.rules);
+  apply_allowed(choice, vocab, z);
   uint64_t mine = 0;
   each_value<kAhead>(z, vocab, [&](float v, int i) { mine = larger(mine, rank_of(v, i)); });
   const uint64_t best = block_best(mine, rank_scratch);

@@ -11,6 +11,17 @@ SAT_HD TokenDraw draw_of(const SampleSequence& s) {
   return {s.seed, s.stream, 0, s.temperature, s.top_p, s.top_k, s.min_p};
 }
 
+// What a sequence asks by id.
+SAT_HD TokenChoice choice_of(const SampleChoices& all, const SampleSequence& s) {
+  TokenChoice one;
+  if (s.biases > 0) {
+    one.biases = all.biases + s.result * all.bias_stride;
+    one.bias_count = s.biases;
+  }
+  if (s.chooses != 0) one.allowed = all.allowed + s.result * all.word_stride;
+  return one;
+}
+
 // Moves one row on after its token is known: `drawn` is -1 for a row that has nothing to draw from,
 // and within the prompt, where it does not count.
 SAT_HD void advance(const SampleStepArgs& a, int64_t row, int32_t drawn, float log_probability) {

@@ -249,6 +249,80 @@ TEST_P(SampleStep, PenalisesIdsAllOverTheVocabulary) {
   }
 }
 
+// Biases and allowed tokens of each sequence, by the number of its result, where the host wrote them.
+TEST_P(SampleStep, ChoosesAmongTheTokensOfEachSequence) {
+  constexpr int64_t kVocab = 20003, kWords = (kVocab + 31) / 32, kRows = 4, kBiases = 3;
+  const Values z = random(kVocab, 31);
+  Values all;
+  for (int64_t r = 0; r < kRows; ++r) all.insert(all.end(), z.begin(), z.end());
+  const HostBuffer words(stream().device(), kRows * kWords * sizeof(uint32_t));
+  const HostBuffer biases(stream().device(), kRows * kBiases * sizeof(TokenBias));
+  std::fill_n(words.as<uint32_t>(), kRows * kWords, 0u);
+  std::fill_n(biases.as<TokenBias>(), kRows * kBiases, TokenBias{5, 1000.0f});  // nobody's
+  const auto allowed = [&](int64_t row, int32_t id) {
+    return id % (row + 2) == 1 || id == kVocab - 1;
+  };
+  std::vector<SampleSequence> wishes(kRows);
+  for (int64_t r = 0; r < kRows; ++r) {
+    SampleSequence& c = wishes[static_cast<size_t>(r)];
+    c.temperature = 0.0f;
+    c.limit = 9;
+    c.wants_scores = 1;
+    c.result = static_cast<int32_t>(kRows - 1 - r);
+    c.chooses = r % 2 == 1 ? 1 : 0;
+    c.biases = r < 2 ? kBiases - 1 : 0;
+    for (int32_t id = 0; id < kVocab; ++id)
+      if (allowed(r, id)) words.as<uint32_t>()[c.result * kWords + id / 32] |= 1u << (id % 32);
+    TokenBias* const own = biases.as<TokenBias>() + c.result * kBiases;
+    own[0] = {static_cast<int32_t>(300 + r), 40.0f};
+    own[1] = {kVocab - 1, -7.5f};
+  }
+  const auto n = static_cast<size_t>(kRows);
+  const Guarded logits = array(all), ids = ints(Values(n, 1.0)), at = ints(Values(n, 0.0)),
+                finished = ints(Values(n, 0.0)), start = ints({0, 2, 4, 6}),
+                tokens = ints(Values(2 * n, 1.0)), result = ints(Values(3 * n, 0.0)),
+                scores = Guarded(stream(), DType::f32, Values(3 * n, 0.0));
+  const Buffer sequences(stream().device(), wishes.size() * sizeof(SampleSequence));
+  copy_to_device(stream(), sequences.data(), wishes.data(), sequences.bytes());
+  stream().synchronize();
+  sample_step(ctx(), {.logits = logits.data(),
+                      .state = {.ids = ids.as<int32_t>(),
+                                .positions = at.as<int32_t>(),
+                                .finished = finished.as<int32_t>(),
+                                .starts = start.as<int32_t>(),
+                                .sequences = sequences.as<SampleSequence>(),
+                                .tokens = tokens.as<int32_t>()},
+                      .result = {.tokens = result.as<int32_t>(),
+                                 .log_probabilities = scores.as<float>(),
+                                 .stride = 3},
+                      .choices = {.biases = biases.as<TokenBias>(),
+                                  .bias_stride = kBiases,
+                                  .allowed = words.as<uint32_t>(),
+                                  .word_stride = kWords},
+                      .rows = kRows,
+                      .vocab = kVocab,
+                      .ld = kVocab,
+                      .dtype = dtype()});
+  const Values drawn = result.values(), shares = scores.values();
+  for (int64_t r = 0; r < kRows; ++r) {
+    SCOPED_TRACE(r);
+    Values want = z;
+    const SampleSequence& c = wishes[static_cast<size_t>(r)];
+    if (c.biases > 0) {
+      for (const auto& [id, bias] : {std::pair<int64_t, double>{300 + r, 40.0}, {kVocab - 1, -7.5}})
+        want[static_cast<size_t>(id)] =
+            testing::rounded(want[static_cast<size_t>(id)] + bias, dtype());
+    }
+    for (int32_t id = 0; id < kVocab; ++id)
+      if (c.chooses != 0 && !allowed(r, id)) want[static_cast<size_t>(id)] = -INFINITY;
+    const auto best = std::max_element(want.begin(), want.end()) - want.begin();
+    const auto part = static_cast<size_t>(c.result) * 3;
+    EXPECT_EQ(drawn[part], 1.0);
+    EXPECT_EQ(drawn[part + 2], static_cast<double>(best));
+    EXPECT_NEAR(shares[part + 2], log_share(want, static_cast<size_t>(best)), 1e-4);
+  }
+}
+
 // Thousands of equal logits share a bin, with a few above and many below them.
 TEST_P(SampleStep, TellsEqualLogitsApartByTheirIds) {
   constexpr int kVocab = 20003;

@@ -77,4 +77,30 @@ __device__ void apply_rules(const TokenRules& rules, const SuppressedTokens& sup
   __syncthreads();  // the row is as it is read from here on
 }
 
+// What stands before the rules. All threads of the block call, as below.
+template <class T>
+__device__ void apply_biases(const TokenChoice& choice, int vocab, T* z) {
+  if (choice.bias_count == 0) return;
+  for (int64_t i = threadIdx.x; i < choice.bias_count; i += blockDim.x) {
+    const TokenBias b = choice.biases[i];
+    if (b.id < vocab) z[b.id] = from_float<T>(to_float(z[b.id]) + b.bias);
+  }
+  __syncthreads();  // the row is as the rules read it
+}
+
+// What stands behind them. A word a thread: its words may lie in host memory, which is read in whole lines.
+template <class T>
+__device__ void apply_allowed(const TokenChoice& choice, int vocab, T* z) {
+  if (choice.allowed == nullptr) return;
+  const T never = from_float<T>(-CUDART_INF_F);
+  for (int first = static_cast<int>(threadIdx.x) * 32; first < vocab;
+       first += static_cast<int>(blockDim.x) * 32) {
+    const uint32_t word = choice.allowed[first / 32];
+    const int ids = min(32, vocab - first);
+    for (int i = 0; i < ids; ++i)
+      if ((word >> i & 1u) == 0) z[first + i] = never;
+  }
+  __syncthreads();  // the row is as it is read from here on
+}
+
 }  // namespace saturate::kernels

@@ -26,6 +26,23 @@ struct TokenRules {
   int32_t least = 0;
 };
 
+// What is added to one token's logit.
+struct TokenBias {
+  int32_t id = 0;
+  float bias = 0;
+};
+
+// What one sequence asks of its logits by id. Memory that the device reads.
+//
+//   biases   added before the rules above, each id once
+//   allowed  a bit for each id, 32 a word, the lowest first: minus infinity for all others, after the
+//            rules; null: all are
+struct TokenChoice {
+  const TokenBias* biases = nullptr;
+  int64_t bias_count = 0;
+  const uint32_t* allowed = nullptr;
+};
+
 // Tokens that no sequence may have: minus infinity, after the above. In device memory; none is an
 // end.
 struct SuppressedTokens {

@@ -57,4 +57,19 @@ void apply_rules(const TokenRules& rules, const SuppressedTokens& suppressed,
   for (int64_t i = 0; i < suppressed.count; ++i) never(suppressed.ids[i]);
 }
 
+// What stands before the rules, and behind them.
+template <class T>
+void apply_biases(const TokenChoice& choice, int64_t vocab, T* z) {
+  for (int64_t i = 0; i < choice.bias_count; ++i)
+    if (choice.biases[i].id < vocab)
+      z[choice.biases[i].id] += static_cast<T>(choice.biases[i].bias);
+}
+template <class T>
+void apply_allowed(const TokenChoice& choice, int64_t vocab, T* z) {
+  if (choice.allowed == nullptr) return;
+  for (int64_t id = 0; id < vocab; ++id)
+    if ((choice.allowed[id / 32] >> (id % 32) & 1u) == 0)
+      z[id] = -std::numeric_limits<T>::infinity();
+}
+
 }  // namespace saturate::kernels

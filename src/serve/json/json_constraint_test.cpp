@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/json/json_constraint.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <string>
+
+#include "base/error.h"
+#include "base/utf8.h"
+
+namespace saturate::serve {
+namespace {
+
+constexpr int32_t kEnd = 0;
+
+// Every byte alone, an end, tokens as a byte-level vocabulary has them, and some at random.
+std::shared_ptr<const TokenBytes> vocabulary() {
+  std::vector<std::string> bytes = {"", ""};
+  for (int b = 0; b < 256; ++b) bytes.emplace_back(1, static_cast<char>(b));
+  for (const char* text : {"{\"",
+                           "\":",
+                           "\": \"",
+                           "\",",
+                           "\"}",
+                           "\"},",
+                           "}}",
+                           "]}",
+                           "]]",
+                           "},{",
+                           " \"",
+                           "\", \"",
+                           ": ",
+                           "[]",
+                           "{}",
+                           "true",
+                           "tr",
+                           "false",
+                           "null",
+                           "12",
+                           "0.",
+                           "e+",
+                           "1e",
+                           "-1",
+                           ", ",
+                           "\n  ",
+                           "    ",
+                           "name",
+                           "\"name",
+                           "\"name\"",
+                           "\"name\":",
+                           "age",
+                           "\"a",
+                           "na",
+                           "me\"",
+                           "caf\xC3\xA9",
+                           "\xC3",
+                           "\xA9",
+                           "\xE2\x82",
+                           "\x82\xAC",
+                           "\xF0\x9F",
+                           "\x98\x80",
+                           "\\\"",
+                           "\\u",
+                           "\\ud",
+                           "00",
+                           "hello world",
+                           "\"red\"",
+                           "\"re",
+                           "red",
+                           "green\"",
+                           "blue",
+                           "a\"b",
+                           "\\",
+                           "x\\",
+                           "\xED\xA0",
+                           "abc\",\"",
+                           "1,",
+                           "2]",
+                           "a rather long token of more than thirty-two characters",
+                           "      ",
+                           "\":{\"",
+                           "\":[",
+                           "\":\"",
+                           "\"nal\":null}",
+                           ",\"nal\": null}"})
+    bytes.emplace_back(text);
+  std::mt19937 random(5);
+  const std::string some = "\"\"{}[]:,0123456789.eE+-truefalsn abxyz\\\n\xC3\xA9";
+  for (int i = 0; i < 600; ++i) {
+    std::string& text = bytes.emplace_back();
+    for (size_t n = 1 + random() % 5; text.size() < n;) text += some[random() % some.size()];
+  }
+  return std::make_shared<const TokenBytes>(bytes);
+}
+
+Json schema_of(std::string text) {
+  std::ranges::replace(text, '\'', '"');
+  return parse_json(text, "a test");
+}
+
+const char* const kSchemas[] = {
+    "{'type': 'object'}",
+    "true",
+    "{'type': 'string', 'minLength': 2, 'maxLength': 5}",
+    "{'enum': ['red', 'green', 'blue', 1, 12, 1.5, null, {'a': [1, 2]}, 'caf\xC3\xA9', 'a\\'b']}",
+    "{'type': 'object', 'properties': {'name': {'type': 'string', 'maxLength': 40}, 'age': "
+    "{'type': "
+    "'integer'}, 'na': {'type': 'number'}, 'tags': {'type': 'array', 'items': {'enum': ['a', "
+    "'abc']}, "
+    "'minItems': 1, 'maxItems': 3}}, 'required': ['name', 'tags'], 'additionalProperties': false}",
+    "{'type': 'object', 'properties': {'name': {'type': 'boolean'}, 'nal': {'type': 'null'}}, "
+    "'required': "
+    "['nal'], 'additionalProperties': {'type': 'integer'}}",
+    "{'anyOf': [{'type': 'object', 'properties': {'a': {'type': 'string'}}, 'required': ['a']}, "
+    "{'type': "
+    "'object', 'properties': {'a': {'type': 'number'}, 'b': {'const': 'x'}}, 'required': ['a', "
+    "'b']}, "
+    "{'type': ['integer', 'null']}]}",
+    "{'$defs': {'tree': {'type': 'object', 'properties': {'v': {'type': 'integer'}, 'l': {'anyOf': "
+    "[{'$ref': '#/$defs/tree'}, {'type': 'null'}]}, 'r': {'type': 'array', 'items': {'$ref': "
+    "'#/$defs/tree'}}}, 'required': ['v', 'l']}}, '$ref': '#/$defs/tree'}",
+    "{'type': 'array', 'items': {'type': ['number', 'string']}, 'minItems': 2}"};
+
+// Whether a value meets a schema, by the text of JSON Schema; knows what the schemas above say.
+bool meets(const Json& whole, const Json& s, const Json& v) {
+  if (s.if_bool() != nullptr) return *s.if_bool();
+  if (const Json* to = s.find("$ref"))
+    return meets(
+        whole, to->if_string()->size() > 1 ? whole["$defs"][to->if_string()->substr(8)] : whole, v);
+  if (const Json* list = s.find("anyOf"))
+    return std::ranges::any_of(*list->if_array(),
+                               [&](const Json& x) { return meets(whole, x, v); });
+  if (const Json* list = s.find("enum")) return std::ranges::count(*list->if_array(), v) > 0;
+  if (const Json* one = s.find("const")) return v == *one;
+  const auto is = [&](const Json& type) {
+    const std::string& t = *type.if_string();
+    return t == "object"    ? v.if_object() != nullptr
+           : t == "array"   ? v.if_array() != nullptr
+           : t == "string"  ? v.if_string() != nullptr
+           : t == "integer" ? v.if_int() != nullptr
+           : t == "number"  ? v.number().has_value()
+           : t == "boolean" ? v.if_bool() != nullptr
+                            : v.is_null();
+  };
+  const Json::Array one = {s["type"]};
+  if (!std::ranges::any_of(s["type"].if_array() ? *s["type"].if_array() : one, is)) return false;
+  const auto within = [&](size_t n, const char* least, const char* most) {
+    return (!s.find(least) || std::ssize(std::string(n, ' ')) >= *s[least].if_int()) &&
+           (!s.find(most) || std::ssize(std::string(n, ' ')) <= *s[most].if_int());
+  };
+  if (const std::string* text = v.if_string())
+    return within(decode_utf8(*text).size(), "minLength", "maxLength");
+  if (const Json::Array* items = v.if_array())
+    return within(items->size(), "minItems", "maxItems") &&
+           std::ranges::all_of(*items, [&](const Json& x) {
+             return !s.find("items") || meets(whole, s["items"], x);
+           });
+  if (v.if_object() == nullptr) return true;
+  if (const Json* names = s.find("required"))
+    for (const Json& name : *names->if_array())
+      if (!v.find(*name.if_string())) return false;
+  for (const auto& [key, value] : *v.if_object()) {
+    const Json* known = s["properties"].find(key);
+    const Json* of = known ? known : s.find("additionalProperties");
+    if (of && !meets(whole, *of, value)) return false;
+  }
+  return true;
+}
+
+TEST(JsonConstraint, MasksAreThoseOfEachTokenTriedAlone) {
+  const auto tokens = vocabulary();
+  std::mt19937 random(3);
+  for (const char* text : kSchemas) {
+    SCOPED_TRACE(text);
+    const JsonSchema schema = compile_json_schema(schema_of(text), "schema");
+    JsonConstraint constraint(schema, tokens, {kEnd});
+    JsonAutomaton automaton(schema);
+    const auto follow = [&](std::vector<int32_t> stacks, std::string_view bytes) {
+      for (const char c : bytes) {
+        std::vector<int32_t> next;
+        for (const int32_t s : stacks) automaton.step(s, static_cast<unsigned char>(c), next);
+        std::ranges::sort(next);
+        next.erase(std::ranges::unique(next).begin(), next.end());
+        stacks = std::move(next);
+      }
+      return stacks;
+    };
+    for (int walk = 0; walk < 12; ++walk) {
+      int32_t state = constraint.start();
+      std::vector<int32_t> stacks = {automaton.start()};
+      for (int step = 0; step < 40; ++step) {
+        const auto mask = constraint.allowed(state);
+        std::vector<int32_t> allowed;
+        for (int32_t id = 0; id < std::ssize(*tokens); ++id) {
+          const std::string& bytes = tokens->of(id);
+          const bool want =
+              id == kEnd
+                  ? std::ranges::any_of(stacks, [&](int32_t s) { return automaton.complete(s); })
+                  : !bytes.empty() && !follow(stacks, bytes).empty();
+          ASSERT_EQ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1u) != 0, want)
+              << "\"" << bytes << "\"";
+          if (want) allowed.push_back(id);
+        }
+        ASSERT_FALSE(allowed.empty());
+        const int32_t id = allowed[random() % allowed.size()];
+        if (id == kEnd) break;
+        stacks = follow(std::move(stacks), tokens->of(id));
+        state = constraint.next(state, id);
+      }
+    }
+  }
+}
+
+TEST(JsonConstraint, WhatIsWrittenMeetsTheSchema) {
+  const auto tokens = vocabulary();
+  std::mt19937 random(7);
+  for (const char* text : kSchemas) {
+    SCOPED_TRACE(text);
+    const Json schema = schema_of(text);
+    JsonConstraint constraint(compile_json_schema(schema, "schema"), tokens, {kEnd});
+    std::set<std::string> seen;
+    for (int walk = 0; walk < 300; ++walk) {
+      std::string written;
+      int32_t state = constraint.start();
+      for (int step = 0;; ++step) {
+        ASSERT_LT(step, 20000);
+        const auto mask = constraint.allowed(state);
+        std::vector<int32_t> allowed, closing;
+        for (int32_t id = 0; id < std::ssize(*tokens); ++id) {
+          if ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1u) == 0) continue;
+          allowed.push_back(id);
+          const std::string& bytes = tokens->of(id);
+          if (bytes.empty() || bytes == "\"" || bytes.ends_with("}") || bytes == "]")
+            closing.push_back(id);
+        }
+        ASSERT_FALSE(allowed.empty()) << written;
+        // Sooner or later what is open is closed.
+        const bool close = step > 25 && !closing.empty() && random() % 4 != 0;
+        const auto& from = close ? closing : allowed;
+        const int32_t id = from[random() % from.size()];
+        if (id == kEnd) break;
+        written += tokens->of(id);
+        state = constraint.next(state, id);
+      }
+      const auto value = try_parse_json(written, {.max_depth = 80, .unique_names = false});
+      ASSERT_TRUE(value) << written;
+      EXPECT_TRUE(meets(schema, schema, *value)) << written;
+      seen.insert(value->dump());
+    }
+    EXPECT_GT(seen.size(), size_t{5});
+  }
+}
+
+TEST(JsonConstraint, TakesAndRefusesTexts) {
+  struct Case {
+    const char *schema, *text;
+    bool whole;
+  };
+  const char* const person =
+      "{'type': 'object', 'properties': {'a': {'type': 'integer'}, 'b': {'type': 'string'}}, "
+      "'required': "
+      "['b'], 'additionalProperties': true}";
+  for (const Case& c : {Case{"true", " {\"a\" : 1}", false},
+                        {"true", "{\"a\":\n 1, \"b\": [ ] }", true},
+                        {"true", "[1, 2,]", false},
+                        {"true", "01", false},
+                        {"true", "-0.5e+10", true},
+                        {"true", "1e100", false},
+                        {"true", "1234567890123456", false},
+                        {"true", "\"\\u00e9\\ud7ff\"", true},
+                        {"true", "\"\\ud800\"", false},
+                        {"true", "\"\xED\xA0\x80\"", false},
+                        {"true", "\"\xC0\x80\"", false},
+                        {"true", "\"\t\"", false},
+                        {"true", "{} ", false},
+                        {"{'type': 'integer'}", "-12", true},
+                        {"{'type': 'integer'}", "1.0", false},
+                        {"{'enum': [1, 12]}", "1", true},
+                        {"{'enum': [1, 12]}", "12", true},
+                        {"{'enum': [1, 12]}", "122", false},
+                        {"{'type': 'string', 'maxLength': 2}", "\"\xC3\xA9\\n\"", true},
+                        {"{'type': 'string', 'maxLength': 2}", "\"abc\"", false},
+                        {"{'type': 'string', 'minLength': 1}", "\"\"", false},
+                        {person, "{\"b\": \"\"}", true},
+                        {person, "{\"a\": 1, \"b\": \"\"}", true},
+                        {person, "{\"a\": \"1\", \"b\": \"\"}", false},
+                        {person, "{\"b\": \"\", \"a\": 1}", false},  // the order is the schema's
+                        {person, "{\"ab\": [], \"b\": \"\", \"bb\": 1}", true},
+                        {person, "{\"\\u0061\": [], \"b\": \"\"}", false},
+                        {person, "{}", false}}) {
+    JsonAutomaton automaton(compile_json_schema(schema_of(c.schema), "schema"));
+    std::vector<int32_t> stacks = {automaton.start()};
+    for (const char byte : std::string_view(c.text)) {
+      std::vector<int32_t> next;
+      for (const int32_t s : stacks) automaton.step(s, static_cast<unsigned char>(byte), next);
+      stacks = std::move(next);
+    }
+    EXPECT_EQ(std::ranges::any_of(stacks, [&](int32_t s) { return automaton.complete(s); }),
+              c.whole)
+        << c.schema << " " << c.text;
+  }
+}
+
+TEST(JsonConstraint, NestingHasAnEnd) {
+  JsonAutomaton automaton(compile_json_schema(Json(true), "schema"));
+  std::vector<int32_t> stacks = {automaton.start()}, next;
+  int opened = 0;
+  for (;; ++opened) {
+    next.clear();
+    for (const int32_t s : stacks) automaton.step(s, '[', next);
+    if (next.empty()) break;
+    stacks = next;
+  }
+  EXPECT_EQ(opened, kMostJsonLevels);
+  for (int i = 0; i < opened; ++i) {
+    next.clear();
+    for (const int32_t s : stacks) automaton.step(s, ']', next);
+    stacks = next;
+  }
+  EXPECT_TRUE(automaton.complete(stacks.at(0)));
+}
+
+TEST(JsonSchema, RefusesWhatItCannotHoldAndSaysWhere) {
+  struct Case {
+    const char *schema, *message;
+  };
+  for (const Case& c :
+       {Case{"{'type': 'object', 'properties': {'a': {'type': 'integer', 'minimum': 1}}}",
+             "f.properties.a.minimum: it is not supported; leave it out"},
+        {"{'type': 'string', 'pattern': 'a'}", "f.pattern: patterns are not supported"},
+        {"{'type': 'string', 'format': 'date'}", "f.format: it is not supported"},
+        {"{'anyOf': [{'type': 'null'}], 'type': 'null'}", "f.type: it cannot stand beside"},
+        {"{'anyOf': [{'not': {}}]}", "f.anyOf[0].not: it is not supported"},
+        {"{'allOf': [{}, {}]}", "f.allOf: only a list of one schema"},
+        {"{'type': 'text'}", "f.type: it must be object, array"},
+        {"{'type': 'integer', 'maxLength': 2}", "f.maxLength: it says nothing of the type"},
+        {"{'type': 'string', 'minLength': 3, 'maxLength': 2}",
+         "f.minLength: it is above maxLength"},
+        {"{'type': 'array', 'minItems': -1}", "f.minItems: it must be a whole number"},
+        {"{'properties': {}, 'items': {}}", "f: it has keywords of several types"},
+        {"{'type': 'object', 'required': ['a']}", "f.required: it names a, which"},
+        {"{'enum': []}", "f.enum: give a list of at least one value"},
+        {"{'enum': [1], 'type': 'string'}", "f: no value that it lists is of its type"},
+        {"{'$ref': 'http://x'}", "f.$ref: a reference must be"},
+        {"{'$ref': '#/$defs/a'}", "f.$ref: there is no #/$defs/a"},
+        {"{'$ref': '#'}", "f.$ref: it refers to itself"},
+        {"{'anyOf': [{'$ref': '#'}]}", "f: an anyOf refers to itself"},
+        {"{'properties': {'a': {'$ref': '#'}}, 'required': ['a']}",
+         "f: no value that ends meets it"},
+        {"{'items': {'$ref': '#'}, 'minItems': 1}", "f: no value that ends meets it"},
+        {"false", "f: false allows no value"},
+        {"[]", "f: a schema must be an object or true"}}) {
+    try {
+      compile_json_schema(schema_of(c.schema), "f");
+      ADD_FAILURE() << c.schema;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string_view(e.what()).find(c.message), std::string_view::npos) << e.what();
+      EXPECT_EQ(e.code(), Errc::invalid_argument);
+    }
+  }
+}
+
+TEST(JsonSchema, HasBounds) {
+  Json many{Json::Object{}}, values{Json::Array{}};
+  for (int i = 0; i <= 4096; ++i) {
+    many.add("p" + std::to_string(i), true);
+    values.push_back(i);
+  }
+  EXPECT_THROW(compile_json_schema(Json{{"properties", many}}, "f"), Error);
+  EXPECT_THROW(compile_json_schema(Json{{"enum", values}}, "f"), Error);
+  Json chain{Json::Object{}};  // each refers to the next, deeper than a stack should go
+  for (int i = 0; i < 2000; ++i)
+    chain.add("d" + std::to_string(i), Json{{"$ref", "#/$defs/d" + std::to_string(i + 1)}});
+  chain.add("d2000", true);
+  EXPECT_THROW(compile_json_schema(Json{{"$defs", chain}, {"$ref", "#/$defs/d0"}}, "f"), Error);
+}
+
+TEST(JsonConstraint, NeedsTokensThatSpellIt) {
+  const auto tokens =
+      std::make_shared<const TokenBytes>(std::vector<std::string>{"", "a", "{", "}"});
+  EXPECT_THROW(JsonConstraint(compile_json_schema(Json(true), "f"), tokens, {0}), Error);
+}
+
+}  // namespace
+}  // namespace saturate::serve

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// A JSON Schema as a graph of what values may be; the part of JSON Schema (2020-12) that a value can be
+// held to while it is written.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace saturate::serve {
+
+// Deepest nesting of objects and arrays; every reader of JSON takes so much.
+constexpr int32_t kMostJsonLevels = 64;
+
+struct JsonSchema {
+  struct Property {
+    std::string name;  // as JSON spells it behind the first quote, the last one with it
+    int32_t node;
+    bool required;
+  };
+  struct Node {
+    enum class Kind : uint8_t { any_of, object, array, string, number, integer, literal };
+    Kind kind = Kind::any_of;
+    std::vector<int32_t> alternatives = {};  // any_of
+    std::vector<Property> properties = {};   // object, in the order in which they are written
+    int32_t rest = -1;                    // object: of members with other names; -1: there are none
+    int32_t items = -1;                   // array
+    int32_t least = 0, most = -1;         // array: items, string: characters; -1: any number
+    std::vector<std::string> texts = {};  // literal: compact JSON of each value, sorted
+    int32_t levels = 0;                   // of nesting that every value of it has at least
+  };
+  std::vector<Node> nodes;
+  int32_t root = 0;
+};
+
+// Taken: type (or a list of types), properties, required, additionalProperties, items, minItems, maxItems,
+// minLength, maxLength, enum, const, anyOf, allOf and oneOf of one schema, $ref into the schema itself,
+// true, and what only describes (title, description, default, examples, $schema, $id, $comment, $defs).
+// An object with properties has no others unless additionalProperties says so.
+//
+// Errors: invalid_argument for everything else, naming the place ("<where>.properties.age.minimum"), and
+// for a schema that no finite value meets.
+JsonSchema compile_json_schema(const Json& schema, const std::string& where);
+
+}  // namespace saturate::serve

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/response_format.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "serve/request_error.h"
+
+namespace saturate::serve {
+namespace {
+
+constexpr const char* kField = "response_format";
+constexpr size_t kMostKept = 8;  // of up to 16 MiB of masks each
+
+}  // namespace
+
+std::unique_ptr<ResponseFormat> parse_response_format(const Json& value) {
+  const auto compiled = [](const Json& schema, const std::string& where) {
+    return std::make_unique<ResponseFormat>(
+        ResponseFormat{schema.dump(), compile_json_schema(schema, where)});
+  };
+  try {
+    JsonFields fields(value, "request", kField);
+    constexpr std::string_view kTypes[] = {"text", "json_object", "json_schema"};
+    const size_t type = fields.choice("type", kTypes);
+    std::unique_ptr<ResponseFormat> format;
+    if (type == 1) format = compiled(Json{{"type", "object"}}, kField);
+    if (type == 2) {
+      if (!fields.has("json_schema")) fields.fail("json_schema", "give {\"name\", \"schema\"}");
+      const std::string where = std::string(kField) + ".json_schema";
+      JsonFields parts(value["json_schema"], "request", where);
+      static_cast<void>(parts.text("name"));
+      static_cast<void>(parts.text_or("description", ""));
+      // Either way the answer is held to the schema.
+      static_cast<void>(parts.boolean_or("strict", false));
+      if (!parts.has("schema")) parts.fail("schema", "give a JSON Schema");
+      parts.reject_others();
+      format = compiled(value["json_schema"]["schema"], where + ".schema");
+    }
+    fields.reject_others();
+    return format;
+  } catch (const Error& e) {
+    throw FieldError("request", message_of(e.what()), kField);
+  }
+}
+
+std::shared_ptr<JsonConstraint> ResponseFormats::constraint(const ResponseFormat& format) {
+  if (!tokens_)
+    tokens_ =
+        std::make_shared<const TokenBytes>(token_bytes(model_.tokenizers.target, model_.config));
+  const auto at = std::ranges::find(kept_, format.name, &decltype(kept_)::value_type::first);
+  if (at != kept_.end() && !at->second->is_large()) {
+    kept_.splice(kept_.begin(), kept_, at);
+    return at->second;
+  }
+  if (at != kept_.end()) kept_.erase(at);
+  kept_.emplace_front(format.name, std::make_shared<JsonConstraint>(format.schema, tokens_,
+                                                                    ends_of(model_.config)));
+  if (kept_.size() > kMostKept) kept_.pop_back();
+  return kept_.front().second;
+}
+
+}  // namespace saturate::serve

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/tools.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "serve/chat_template.h"
+
+namespace saturate::serve {
+namespace {
+
+Json body_of(std::string more = "") {
+  return parse_json(
+      R"({"tools":[{"type":"function","function":{"name":"add","description":"Adds.","parameters":)"
+      R"({"type":"object","properties":{"a":{"$ref":"#/$defs/n"}},"required":["a"],"$defs":{"n":{"type":"integer"}}}}},)"
+      R"({"type":"function","function":{"name":"now"}}])" +
+          more + "}",
+      "a test");
+}
+
+std::string why_not(const Json& body) {
+  try {
+    parse_tools(body);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+bool takes(const JsonSchema& schema, std::string_view text) {
+  JsonAutomaton automaton(schema);
+  std::vector<int32_t> stacks = {automaton.start()};
+  for (const char c : text) {
+    std::vector<int32_t> next;
+    for (const int32_t s : stacks) automaton.step(s, static_cast<unsigned char>(c), next);
+    stacks = std::move(next);
+  }
+  return std::ranges::any_of(stacks, [&](int32_t s) { return automaton.complete(s); });
+}
+
+TEST(Tools, ChoicesForceACall) {
+  EXPECT_EQ(parse_tools(Json{{"messages", 1}}), nullptr);
+  EXPECT_EQ(parse_tools(body_of(R"(,"tool_choice":"none")")), nullptr);
+  EXPECT_EQ(parse_tools(body_of())->forced, nullptr);
+  const auto any = parse_tools(body_of(R"(,"tool_choice":"required")"));
+  const auto one =
+      parse_tools(body_of(R"(,"tool_choice":{"type":"function","function":{"name":"now"}})"));
+  const char *const add = R"({"name": "add", "arguments": {"a": 5}})",
+                    *const now = R"({"name": "now", "arguments": {}})";
+  EXPECT_TRUE(takes(any->forced->schema, add) && takes(any->forced->schema, now));
+  EXPECT_TRUE(!takes(one->forced->schema, add) && takes(one->forced->schema, now));
+  EXPECT_FALSE(takes(any->forced->schema, R"({"name": "add", "arguments": {"a": "5"}})"));
+  EXPECT_FALSE(takes(any->forced->schema, R"({"name": "add", "arguments": {}})"));
+}
+
+TEST(Tools, RefusesAndSaysWhere) {
+  const auto expect = [](const Json& body, const char* says) {
+    EXPECT_NE(why_not(body).find(says), std::string::npos) << why_not(body);
+  };
+  expect(body_of(R"(,"tool_choice":"any")"), "tool_choice: it must be none, auto, required");
+  expect(body_of(R"(,"tool_choice":{"type":"function","function":{"name":"sub"}})"), "name sub");
+  expect(Json{{"tool_choice", "required"}}, "there are no tools");
+  expect(parse_json(R"({"tools":[{"type":"web"}]})", "t"), "tools[0]: only");
+  expect(parse_json(R"({"tools":[{"type":"function","function":{}}]})", "t"),
+         "tools[0].function.name");
+  const char* const odd =
+      R"({"tool_choice":"required","tools":[{"type":"function","function":{"name":"f","parameters":)"
+      R"({"type":"object","properties":{"a":{"type":"string","format":"date"}}}}}]})";
+  expect(parse_json(odd, "t"), "tools[0].function.parameters.properties.a.format: it is not");
+}
+
+TEST(Tools, CallsAreFoundInAnswers) {
+  const auto tools = parse_tools(body_of());
+  const std::string call = call_text({"add", R"({"a": 5})"});
+  EXPECT_EQ(call, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 5}}\n</tool_call>");
+  const SaidCalls two =
+      said_calls(*tools, "Let me see.\n\n" + call + "\n" + call_text({"now", "{}"}));
+  EXPECT_EQ(two.content, "Let me see.");
+  ASSERT_EQ(two.calls.size(), 2u);
+  EXPECT_EQ(two.calls[0].arguments, R"({"a":5})");
+  EXPECT_EQ(two.calls[1].name, "now");
+  // A model may stop behind the JSON.
+  EXPECT_EQ(said_calls(*tools, call.substr(0, call.size() - 12)).calls.size(), 1u);
+  EXPECT_EQ(said_calls(*parse_tools(body_of(R"(,"parallel_tool_calls":false)")), call + call)
+                .calls.size(),
+            1u);
+  for (const char* text :
+       {"no call", "<tool_call>\n{\"name\": \"add\"}\n</tool_call>",
+        "<tool_call>{\"name\": \"sub\", \"arguments\": {}}</tool_call>", "a<tool_call>", ""}) {
+    const SaidCalls said = said_calls(*tools, text);
+    EXPECT_EQ(said.content, text);
+    EXPECT_TRUE(said.calls.empty()) << text;
+  }
+}
+
+// What was shown of an answer while it grew is what its content begins with.
+TEST(Tools, ContentIsCertainBeforeACall) {
+  const auto tools = parse_tools(body_of());
+  const std::string whole =
+      "a <b> <tool\n <tool_call>{\"name\":\"now\",\"arguments\":{}}</tool_call>";
+  const std::string content = said_calls(*tools, whole).content;
+  EXPECT_EQ(content, "a <b> <tool");
+  for (size_t n = 0; n <= whole.size(); ++n) {
+    const size_t certain = certain_content(*tools, whole.substr(0, n));
+    EXPECT_TRUE(content.starts_with(whole.substr(0, certain))) << n;
+  }
+  EXPECT_EQ(certain_content(*tools, "so <tool"), 2u);
+  EXPECT_EQ(certain_content(*tools, "so <tools"), 9u);
+}
+
+// As the tokenizer_config.json of Qwen3 writes a chat with a call and its answer.
+TEST(Tools, ChatsAreWrittenAsModelsLearntThem) {
+  const auto tools = parse_tools(parse_json(
+      R"({"tools":[{"type":"function","function":{"name":"now","parameters":{"type":"object"}}}]})",
+      "t"));
+  const std::vector<ChatMessage> chat = {{"system", "Be brief."},
+                                         {"user", "Time?"},
+                                         {"assistant", "", {{"now", "{}"}}},
+                                         {"tool", "12:00"},
+                                         {"tool", "UTC"}};
+  EXPECT_EQ(chat_prompt(*find_chat_template("chatml"), chat, tools.get()),
+            "<|im_start|>system\nBe brief.\n\n# Tools\n\nYou may call one or more functions to "
+            "assist with the "
+            "user query.\n\nYou are provided with function signatures within <tools></tools> XML "
+            "tags:\n<tools>\n{\"type\": \"function\", \"function\": {\"name\": \"now\", "
+            "\"parameters\": {\"type\": "
+            "\"object\"}}}\n</tools>\n\nFor each function call, return a json object with function "
+            "name and "
+            "arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": "
+            "<function-name>, "
+            "\"arguments\": "
+            "<args-json-object>}\n</tool_call><|im_end|>\n<|im_start|>user\nTime?<|im_end|>\n"
+            "<|im_start|>assistant\n<tool_call>\n{\"name\": \"now\", \"arguments\": "
+            "{}}\n</tool_call><|im_end|>\n"
+            "<|im_start|>user\n<tool_response>\n12:00\n</tool_response>\n<tool_response>\nUTC\n</"
+            "tool_response>"
+            "<|im_end|>\n<|im_start|>assistant\n");
+}
+
+}  // namespace
+}  // namespace saturate::serve
