@@ -18,10 +18,10 @@ namespace {
 constexpr double kPaceDiffers = 1.2;
 // What a remedy makes of data that come at a pace of their own, at least: a quarter cheaper.
 constexpr double kLeastOfLoader = 4.0 / 3;
-constexpr double kMostJoined = 64;  // times: something is left of every program
+constexpr double kMostJoined = 64;     // times: something is left of every program
 constexpr double kReadsArrays = 0.05;  // of the time
-constexpr double kChecks = 0.2;     // values that are read, a kernel
-constexpr double kSteers = 1.5;     // places where a step waits for the device
+constexpr double kChecks = 0.2;        // values that are read, a kernel
+constexpr double kSteers = 1.5;        // places where a step waits for the device
 
 // Whether other threads take cores, locks or memory from the one that issues: it is kept from a
 // core, or its stretches take more than twice what the fastest tenth of their kind do.
@@ -270,7 +270,7 @@ void FixFinder::set_reads(Fix& f) const {
   const double left = std::max(1 / kMostJoined, 1 / f.speedup - settings_.reading);
   f.speedup = 1 / left;
   f.low = 1 + (f.speedup - 1) / 2;
-  f.high = std::max(f.high, 1 + kHostDiffers * (f.speedup - 1));
+  f.high = std::max(f.high, kHostDiffers * f.speedup);
   f.ceiling = false;
   f.step_ns = base_ / f.speedup;
 }
