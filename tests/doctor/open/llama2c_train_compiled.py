@@ -19,7 +19,6 @@ EDITS = [
 ]
 REPAIR = []
 REMEDIES = {
-    "graphs": [("train.py", 200, 200, "    model = torch.compile(model, mode='reduce-overhead')")],
     "micro_batches": [("train.py", 48, 48, "batch_size = 512"), ("train.py", 60, 60, "gradient_accumulation_steps = 1")],
     "loader": [("train.py", 139, 139, "    num_workers=2,")],
 }
