@@ -640,6 +640,12 @@ void provoke_others(Reasons& r) {
                         [](auto& a) { a.ld = k1 << 24; });
   other<CachedAttentionArgs>(r, "head_size > 256 (eight channels a lane)", "cached_attention_cuda",
                              [](auto& a) { a.head_size = 257; });
+  constexpr const char* kWide = "cached_attention_avx512_cpu";
+  other<CachedAttentionArgs>(r, "dtype is not f32", kWide, [](auto& a) { a.head_size = 64; });
+  other<CachedAttentionArgs>(r, "head_size is no multiple of 8", kWide,
+                             [](auto& a) { a.dtype = DType::f32, a.head_size = 20; });
+  other<CachedAttentionArgs>(r, "no AVX-512 here, or SATURATE_CPU excludes it", kWide,
+                             [](auto& a) { a.dtype = DType::f32, a.head_size = 64; });
   static const auto as_mma = [](CachedAttentionArgs& a) {
     a.dtype = DType::bf16, a.head_size = 64;
   };

@@ -3,15 +3,29 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
+#include "kernels/decode/beam_row_wide.h"
+#include "kernels/gemm/packed/packed_linear.h"
 #include "kernels/host/vector_math.h"
 
 namespace saturate::kernels {
 namespace {
 
+#if defined(__x86_64__)
+bool is_wide() {
+  static const bool wide = cpu_level() >= CpuLevel::avx512;
+  return wide;
+}
+#endif
+
 // The largest of z[0 .. n) that are numbers.
 template <class T>
 T largest(const T* z, int64_t n) {
+#if defined(__x86_64__)
+  if constexpr (std::is_same_v<T, float>)
+    if (is_wide()) return largest_avx512(z, n);
+#endif
   constexpr int64_t kLanes = 16;
   T lanes[kLanes];
   std::fill_n(lanes, kLanes, -std::numeric_limits<T>::infinity());
@@ -21,6 +35,15 @@ T largest(const T* z, int64_t n) {
   }
   for (; i < n; ++i) lanes[0] = z[i] > lanes[0] ? z[i] : lanes[0];
   return *std::max_element(lanes, lanes + kLanes);
+}
+
+template <class T>
+T exp_sum(const T* z, int64_t n, T top) {
+#if defined(__x86_64__)
+  if constexpr (std::is_same_v<T, float>)
+    if (is_wide()) return exp_sum_avx512(z, n, top);
+#endif
+  return lane_sum<T>(n, [z, top](int64_t c) { return vector_exp(z[c] - top); });
 }
 
 }  // namespace
@@ -41,8 +64,7 @@ template <class T>
 T log_sum(const LogitsRow<T>& logits, const std::vector<T>& tops) {
   const T top = *std::max_element(tops.begin(), tops.end());
   const T* const z = logits.z;
-  const T sum = lane_sum<T>(logits.count, [z, top](int64_t c) { return vector_exp(z[c] - top); });
-  return top + std::log(sum);
+  return top + std::log(exp_sum(z, logits.count, top));
 }
 template float log_sum(const LogitsRow<float>&, const std::vector<float>&);
 template double log_sum(const LogitsRow<double>&, const std::vector<double>&);

@@ -301,9 +301,8 @@ void FixFinder::set_fusion(Fix& f, double surely, double likely) const {
   f.high = std::max(f.high, f.speedup);
   f.ceiling = false;
   // Norms and reductions lie between what works element by element: a compiler joins them to it.
-  f.unsure =
-      surely < kWorthFusion &&
-      (likely >= kWorthFusion || (likely < kWorth && f.high >= kWorthPossible && !fused_already()));
+  f.unsure = surely < kWorthFusion &&
+             (likely >= kWorthFusion || (f.high >= kWorthPossible && !fused_already()));
   if (likely < kWorthFusion) {
     f.speedup = std::max(1.0, likely);
     f.step_ns = base_ / f.speedup;
