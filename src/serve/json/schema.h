@@ -38,9 +38,10 @@ struct JsonSchema {
 };
 
 // Taken: type (or a list of types), properties, required, additionalProperties, items, minItems, maxItems,
-// minLength, maxLength, pattern, format (date, time, date-time, uuid, ipv4, email), minimum, maximum,
-// exclusiveMinimum and exclusiveMaximum of integers, enum, const, anyOf, allOf and oneOf of one schema, $ref into the schema itself,
-// true, and what only describes (title, description, default, examples, $schema, $id, $comment, $defs).
+// minLength, maxLength, pattern, format (date, time, date-time, uuid, ipv4, email), of integers minimum,
+// maximum, exclusiveMinimum and exclusiveMaximum, enum, const, anyOf, allOf and oneOf of one schema, $ref
+// into the schema itself, true, and what only describes (title, description, default, examples, $schema,
+// $id, $comment, $defs).
 // An object with properties has no others unless additionalProperties says so.
 //
 // Errors: invalid_argument for everything else, naming the place ("<where>.properties.age.minimum"), and
