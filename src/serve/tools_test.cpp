@@ -65,7 +65,7 @@ TEST(Tools, RefusesAndSaysWhere) {
          "tools[0].function.name");
   const char* const odd =
       R"({"tool_choice":"required","tools":[{"type":"function","function":{"name":"f","parameters":)"
-      R"({"type":"object","properties":{"a":{"type":"string","format":"date"}}}}}]})";
+      R"({"type":"object","properties":{"a":{"type":"string","format":"hostname"}}}}}]})";
   expect(parse_json(odd, "t"), "tools[0].function.parameters.properties.a.format: it is not");
 }
 

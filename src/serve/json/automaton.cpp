@@ -70,6 +70,9 @@ void JsonAutomaton::step(int32_t stack, unsigned char byte, std::vector<int32_t>
       return number(f, byte, out);
     case Kind::literal:
       return literal(f, byte, out);
+    case Kind::pattern:
+      if (state(f).next[byte] == f.a) return out.push_back(stack);
+      return pattern(f, byte, out);
   }
 }
 
@@ -78,6 +81,7 @@ bool JsonAutomaton::complete(int32_t stack) const {
   if (f.kind == Kind::end) return true;
   if (f.parent != 0) return false;
   if (f.kind == Kind::number) return ends(f.phase);
+  if (f.kind == Kind::pattern) return f.phase != Phase::plain && state(f).accepts;
   return f.kind == Kind::literal && std::ssize(node(f.node).texts[static_cast<size_t>(f.a)]) == f.b;
 }
 
@@ -119,10 +123,13 @@ void JsonAutomaton::begin(int32_t which, int32_t parent, unsigned char byte,
     case NodeKind::string:
       // Without its node: strings of the same bounds are the same.
       f = {Kind::string, Phase::plain, -1, parent, n.least, n.most};
+      if (n.pattern >= 0) f = {Kind::pattern, Phase::plain, -1, parent, 0, n.pattern};
       if (byte == '"') out.push_back(number_of(f));
       return;
     case NodeKind::number:
     case NodeKind::integer:
+      if (n.pattern >= 0)
+        return pattern({Kind::pattern, Phase::whole, -1, parent, 0, n.pattern}, byte, out);
       f.kind = Kind::number;
       if (byte == '-') {
         f.phase = Phase::minus;
@@ -347,6 +354,18 @@ void JsonAutomaton::number(Frame f, unsigned char byte, std::vector<int32_t>& ou
   if (before == Phase::exponent && (byte == '+' || byte == '-')) return to(Phase::sign, 0);
   // A number has no end of its own: the byte is of what comes behind it.
   if (ends(before)) step(f.parent, byte, out);
+}
+
+void JsonAutomaton::pattern(Frame f, unsigned char byte, std::vector<int32_t>& out) {
+  const Dfa::State& from = state(f);
+  if (from.next[byte] >= 0) {
+    f.a = from.next[byte];
+    return out.push_back(number_of(f));
+  }
+  if (!from.accepts) return;
+  // A quote within the text has a backslash before it; a number has no end of its own.
+  if (f.phase == Phase::whole) return step(f.parent, byte, out);
+  if (byte == '"') out.push_back(f.parent);
 }
 
 void JsonAutomaton::literal(Frame f, unsigned char byte, std::vector<int32_t>& out) {

@@ -16,7 +16,8 @@ namespace saturate::serve {
 /// What is written is JSON in UTF-8, each member and element in the order of the schema, names and listed
 /// values in one spelling. Spaces: at most 32 in a row, and none before a colon. Numbers: at most
 /// 15 digits before and behind the point and two of an exponent, so that they are read back as they are.
-/// Strings: escapes of surrogates (\\ud800) never, the characters themselves instead. From every stack
+/// Strings: escapes of surrogates (\\ud800) never, the characters themselves instead; with a pattern
+/// no escapes but \\" and \\\\. From every stack
 /// some text leads to the end.
 class JsonAutomaton {
  public:
@@ -35,7 +36,17 @@ class JsonAutomaton {
   size_t stacks() const noexcept { return frames_.size(); }
 
  private:
-  enum class Kind : uint8_t { end, value, object, array, string, other_name, number, literal };
+  enum class Kind : uint8_t {
+    end,
+    value,
+    object,
+    array,
+    string,
+    other_name,
+    number,
+    literal,
+    pattern
+  };
   enum class Phase : uint8_t {
     none,
     // object and array
@@ -78,6 +89,7 @@ class JsonAutomaton {
   //   other_name  a the property whose name begins so (-1: none), b its bytes that are there
   //   number      a digits
   //   literal     a the text that it may be, b its bytes that are there
+  //   pattern     a the state of the pattern b, of a string between its quotes or of a number
   struct Frame {
     Kind kind = Kind::end;
     Phase phase = Phase::none;
@@ -98,6 +110,7 @@ class JsonAutomaton {
   void other_name(Frame f, unsigned char byte, std::vector<int32_t>& out);
   void number(Frame f, unsigned char byte, std::vector<int32_t>& out);
   void literal(Frame f, unsigned char byte, std::vector<int32_t>& out);
+  void pattern(Frame f, unsigned char byte, std::vector<int32_t>& out);
   bool spaced(Frame& f, int32_t& spaces, unsigned char byte, std::vector<int32_t>& out);
   static Phase next_phase(Phase phase, unsigned char byte);
 
@@ -108,6 +121,9 @@ class JsonAutomaton {
   }
   int32_t candidate(const Frame& f, int32_t from, std::string_view begins) const;
   bool more_members(const Frame& f, int32_t levels) const;
+  const Dfa::State& state(const Frame& f) const {
+    return schema_.patterns[static_cast<size_t>(f.b)].states[static_cast<size_t>(f.a)];
+  }
   bool all_required(const Frame& f) const;
   static bool ends(Phase phase) {
     return phase == Phase::zero || phase == Phase::whole || phase == Phase::fraction ||

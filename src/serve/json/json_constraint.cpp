@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,35 @@ constexpr size_t kMaskBytes = size_t{16} << 20;
 constexpr size_t kMostStacks = size_t{1} << 20;  // some 100 bytes each
 // Alternatives that are followed side by side; others are given up, which allows less and nothing wrong.
 constexpr size_t kMostAlternatives = 64;
+
+// Whether every state that is behind whole characters leads to an end. Where not every byte is a token only
+// those of ASCII are taken to come alone; others may come, and lead nowhere that these do not lead on from.
+bool spells(const Dfa& pattern, const TokenBytes& tokens) {
+  std::array<bool, 256> has;
+  for (size_t b = 0; b < has.size(); ++b) {
+    const char byte = static_cast<char>(b);
+    has[b] = tokens.spells(std::string_view(&byte, 1));
+  }
+  bool others = true;
+  for (size_t b = 0x80; b < 0xF5; ++b) others = others && (has[b] || b == 0xC0 || b == 0xC1);
+  const std::vector<Dfa::State>& states = pattern.states;
+  std::vector<char> ends(states.size(), 0);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t i = states.size(); i-- > 0;) {
+      if (ends[i] != 0) continue;
+      bool end = states[i].accepts;
+      for (size_t b = 0; b < 256 && !end; ++b) {
+        const int16_t to = states[i].next[b];
+        end = to >= 0 && (b < 0x80 ? has[b] : others) && ends[static_cast<size_t>(to)] != 0;
+      }
+      if (end) ends[i] = 1, changed = true;
+    }
+  }
+  for (size_t i = 0; i < states.size(); ++i)
+    if (ends[i] == 0 && !states[i].within) return false;
+  return true;
+}
 
 void require_spelling(const JsonSchema& schema, const TokenBytes& tokens) {
   const auto require = [&](std::string_view text) {
@@ -36,6 +66,13 @@ void require_spelling(const JsonSchema& schema, const TokenBytes& tokens) {
   for (const JsonSchema::Node& n : schema.nodes) {
     for (const JsonSchema::Property& p : n.properties) require(p.name);
     for (const std::string& text : n.texts) require(text);
+  }
+  for (const Dfa& pattern : schema.patterns) {
+    if (spells(pattern, tokens)) continue;
+    throw Error(
+        Errc::invalid_argument, "json",
+        "the tokens of this model do not spell all that a pattern of the schema needs; leave "
+        "it out, or ask another model");
   }
 }
 

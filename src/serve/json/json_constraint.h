@@ -18,7 +18,7 @@ namespace saturate::serve {
 ///
 /// Cost: a state that was met before, a look-up; a new one a walk through the tree of tokens, of which most
 /// is cut off at its first byte, or within a string, where most tokens may come, only those that could end
-/// it. (Measured: docs/guide/serve.md.)
+/// it; where a pattern holds the string, all that it lets begin. (Measured: docs/guide/serve.md.)
 class JsonConstraint : public model::TokenConstraint {
  public:
   // `ends`: ids that end a continuation. Errors: invalid_argument where no tokens spell the characters that

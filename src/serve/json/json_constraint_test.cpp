@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <random>
+#include <regex>
 #include <set>
 #include <string>
 
@@ -122,7 +123,11 @@ const char* const kSchemas[] = {
     "{'$defs': {'tree': {'type': 'object', 'properties': {'v': {'type': 'integer'}, 'l': {'anyOf': "
     "[{'$ref': '#/$defs/tree'}, {'type': 'null'}]}, 'r': {'type': 'array', 'items': {'$ref': "
     "'#/$defs/tree'}}}, 'required': ['v', 'l']}}, '$ref': '#/$defs/tree'}",
-    "{'type': 'array', 'items': {'type': ['number', 'string']}, 'minItems': 2}"};
+    "{'type': 'array', 'items': {'type': ['number', 'string']}, 'minItems': 2}",
+    "{'type': 'object', 'properties': {'name': {'type': 'string', 'pattern': "
+    "'^(?:[a-z]{2,9}|\\\\d+-[^-b]*)$'}, 'age': {'type': ['integer', 'null'], 'minimum': -12, "
+    "'exclusiveMaximum': 120}}, 'required': ['name', 'age']}",
+    "{'type': 'string', 'pattern': '\\\"[ab1\\u00e9]+\\\\\\\\', 'maxLength': 9}"};
 
 // Whether a value meets a schema, by the text of JSON Schema; knows what the schemas above say.
 bool meets(const Json& whole, const Json& s, const Json& v) {
@@ -152,7 +157,12 @@ bool meets(const Json& whole, const Json& s, const Json& v) {
            (!s.find(most) || std::ssize(std::string(n, ' ')) <= *s[most].if_int());
   };
   if (const std::string* text = v.if_string())
-    return within(decode_utf8(*text).size(), "minLength", "maxLength");
+    return within(decode_utf8(*text).size(), "minLength", "maxLength") &&
+           (!s.find("pattern") || std::regex_search(*text, std::regex(*s["pattern"].if_string(),
+                                                                      std::regex::ECMAScript)));
+  if (const int64_t* n = v.if_int())
+    return (!s.find("minimum") || *n >= *s["minimum"].if_int()) &&
+           (!s.find("exclusiveMaximum") || *n < *s["exclusiveMaximum"].if_int());
   if (const Json::Array* items = v.if_array())
     return within(items->size(), "minItems", "maxItems") &&
            std::ranges::all_of(*items, [&](const Json& x) {
@@ -254,6 +264,16 @@ TEST(JsonConstraint, WhatIsWrittenMeetsTheSchema) {
   }
 }
 
+bool takes(JsonAutomaton& automaton, std::string_view text) {
+  std::vector<int32_t> stacks = {automaton.start()};
+  for (const char byte : text) {
+    std::vector<int32_t> next;
+    for (const int32_t s : stacks) automaton.step(s, static_cast<unsigned char>(byte), next);
+    stacks = std::move(next);
+  }
+  return std::ranges::any_of(stacks, [&](int32_t s) { return automaton.complete(s); });
+}
+
 TEST(JsonConstraint, TakesAndRefusesTexts) {
   struct Case {
     const char *schema, *text;
@@ -292,15 +312,80 @@ TEST(JsonConstraint, TakesAndRefusesTexts) {
                         {person, "{\"\\u0061\": [], \"b\": \"\"}", false},
                         {person, "{}", false}}) {
     JsonAutomaton automaton(compile_json_schema(schema_of(c.schema), "schema"));
-    std::vector<int32_t> stacks = {automaton.start()};
-    for (const char byte : std::string_view(c.text)) {
-      std::vector<int32_t> next;
-      for (const int32_t s : stacks) automaton.step(s, static_cast<unsigned char>(byte), next);
-      stacks = std::move(next);
+    EXPECT_EQ(takes(automaton, c.text), c.whole) << c.schema << " " << c.text;
+  }
+}
+
+TEST(JsonConstraint, TakesIntegersWithinBounds) {
+  for (const auto& [least, most] : {std::pair{-1100, 1100},
+                                    {0, 0},
+                                    {-1, -1},
+                                    {0, 255},
+                                    {1, 999},
+                                    {7, 1063},
+                                    {95, 105},
+                                    {-105, -95},
+                                    {-1000, -1},
+                                    {-999, 10},
+                                    {-37, 412},
+                                    {110, 1109}}) {
+    for (const bool exclusive : {false, true}) {
+      const int one = exclusive ? 1 : 0;
+      JsonAutomaton automaton(compile_json_schema(
+          Json{{"type", "integer"},
+               {exclusive ? "exclusiveMinimum" : "minimum", least - one},
+               {exclusive ? "exclusiveMaximum" : "maximum", exclusive ? most + 0.5 : most * 1.0}},
+          "f"));
+      for (int i = -1200; i <= 1200; ++i)
+        ASSERT_EQ(takes(automaton, std::to_string(i)), least <= i && i <= most) << i;
+      for (const char* text : {"", "-", "-0", "00", "01", "+1", "1.0", "1e1", "-01", "0x1"})
+        EXPECT_FALSE(takes(automaton, text)) << text;
     }
-    EXPECT_EQ(std::ranges::any_of(stacks, [&](int32_t s) { return automaton.complete(s); }),
-              c.whole)
-        << c.schema << " " << c.text;
+  }
+  // With one bound the other is that of all numbers: 15 digits.
+  JsonAutomaton least(compile_json_schema(schema_of("{'type': 'integer', 'minimum': 18}"), "f"));
+  JsonAutomaton most(compile_json_schema(schema_of("{'type': 'integer', 'maximum': 3}"), "f"));
+  EXPECT_TRUE(takes(least, "18"));
+  EXPECT_TRUE(takes(least, "999999999999999"));
+  EXPECT_FALSE(takes(least, "17"));
+  EXPECT_FALSE(takes(least, "1000000000000000"));
+  EXPECT_TRUE(takes(most, "-999999999999999"));
+  EXPECT_FALSE(takes(most, "4"));
+  JsonAutomaton list(compile_json_schema(
+      schema_of("{'type': 'array', 'items': {'type': 'integer', 'minimum': -1e300}}"), "f"));
+  EXPECT_TRUE(takes(list, "[1, -20 ,3]"));
+  EXPECT_FALSE(takes(list, "[1, 2"));
+}
+
+TEST(JsonConstraint, TakesFormats) {
+  struct Case {
+    const char* format;
+    std::vector<std::string> good, bad;
+  };
+  for (const Case& c :
+       {Case{"date",
+             {"2026-11-30", "2024-02-29", "2000-02-29", "0001-01-01", "9999-12-31"},
+             {"2026-11-31", "2023-02-29", "1900-02-29", "0000-01-01", "2026-13-01", "2026-1-01",
+              "2026-01-00", "0000-02-29"}},
+        {"time",
+         {"00:00:00Z", "23:59:59.123456+05:30", "12:30:00-00:00"},
+         {"24:00:00Z", "12:60:00Z", "12:00:60Z", "12:00:00", "12:00:00+24:00"}},
+        {"date-time",
+         {"2026-11-30T10:43:13Z", "2024-02-29T00:00:00.5-08:00"},
+         {"2026-11-30", "2026-11-30 10:43:13Z", "2026-11-30T10:43:13"}},
+        {"uuid",
+         {"123e4567-e89b-12d3-a456-426614174000"},
+         {"123e4567e89b12d3a456426614174000", "123e4567-e89b-12d3-a456-42661417400g"}},
+        {"ipv4", {"0.0.0.0", "255.249.199.9"}, {"256.0.0.1", "1.2.3", "01.2.3.4"}},
+        {"email",
+         {"a@b.co", "first.last+tag@mail-host.example.org"},
+         {"a@b", "a..b@c.de", ".a@b.co", "a@-b.co", "a b@c.de", "a@b.c0"}}}) {
+    JsonAutomaton automaton(
+        compile_json_schema(Json{{"type", "string"}, {"format", c.format}}, "f"));
+    for (const std::string& text : c.good)
+      EXPECT_TRUE(takes(automaton, '"' + text + '"')) << c.format << " " << text;
+    for (const std::string& text : c.bad)
+      EXPECT_FALSE(takes(automaton, '"' + text + '"')) << c.format << " " << text;
   }
 }
 
@@ -328,10 +413,23 @@ TEST(JsonSchema, RefusesWhatItCannotHoldAndSaysWhere) {
     const char *schema, *message;
   };
   for (const Case& c :
-       {Case{"{'type': 'object', 'properties': {'a': {'type': 'integer', 'minimum': 1}}}",
-             "f.properties.a.minimum: it is not supported; leave it out"},
-        {"{'type': 'string', 'pattern': 'a'}", "f.pattern: patterns are not supported"},
-        {"{'type': 'string', 'format': 'date'}", "f.format: it is not supported"},
+       {Case{"{'type': 'object', 'properties': {'a': {'type': 'integer', 'multipleOf': 2}}}",
+             "f.properties.a.multipleOf: it is not supported; leave it out"},
+        {"{'type': 'string', 'pattern': 'a(?=b)'}", "f.pattern: at character 2, \"(?=b)\": look"},
+        {"{'type': 'string', 'pattern': 1}", "f.pattern: it must be a text"},
+        {"{'type': 'string', 'pattern': '^a$', 'minLength': 2}", "f.pattern: no text meets it"},
+        {"{'type': 'string', 'pattern': 'a', 'format': 'date'}", "f.format: it cannot stand"},
+        {"{'type': 'string', 'format': 'hostname'}", "f.format: it is not supported (date, time"},
+        {"{'type': 'integer', 'format': 'date'}", "f.format: it says nothing of the type"},
+        {"{'type': 'integer', 'pattern': 'a'}", "f.pattern: it says nothing of the type"},
+        {"{'type': 'string', 'minimum': 1}", "f.minimum: it says nothing of the type"},
+        {"{'type': 'number', 'minimum': 1}", "f.minimum: it is supported for integers only"},
+        {"{'exclusiveMaximum': 1}", "f.exclusiveMaximum: it is supported for integers only"},
+        {"{'type': 'integer', 'minimum': true}", "f.minimum: it must be a number"},
+        {"{'type': 'integer', 'exclusiveMinimum': 1, 'maximum': 1.5}",
+         "f.maximum: no integer of at most 15 digits"},
+        {"{'type': 'integer', 'minimum': 1e15}", "f.minimum: no integer of at most 15 digits"},
+        {"{'enum': ['a'], 'pattern': 'a'}", "f.pattern: it cannot stand beside"},
         {"{'anyOf': [{'type': 'null'}], 'type': 'null'}", "f.type: it cannot stand beside"},
         {"{'anyOf': [{'not': {}}]}", "f.anyOf[0].not: it is not supported"},
         {"{'allOf': [{}, {}]}", "f.allOf: only a list of one schema"},
@@ -382,6 +480,18 @@ TEST(JsonConstraint, NeedsTokensThatSpellIt) {
   const auto tokens =
       std::make_shared<const TokenBytes>(std::vector<std::string>{"", "a", "{", "}"});
   EXPECT_THROW(JsonConstraint(compile_json_schema(Json(true), "f"), tokens, {0}), Error);
+  // All that JSON needs, and "b".
+  std::vector<std::string> bytes = {""};
+  for (const char c : std::string("{}[]:,\"-0123456789truefalsnb")) bytes.emplace_back(1, c);
+  const auto with = [&](const char* pattern) {
+    JsonConstraint(compile_json_schema(Json{{"type", "string"}, {"pattern", pattern}}, "f"),
+                   std::make_shared<const TokenBytes>(bytes), {0});
+  };
+  EXPECT_NO_THROW(with("^[ab]$"));
+  EXPECT_NO_THROW(with("."));
+  EXPECT_THROW(with("^x$"), Error);
+  EXPECT_THROW(with("^b\u00e9$"), Error);
+  EXPECT_NO_THROW(with("^(b|\\.b)$"));  // the point never comes
 }
 
 }  // namespace

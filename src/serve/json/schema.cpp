@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string_view>
@@ -21,6 +22,8 @@ using Kind = Node::Kind;
 constexpr size_t kMostNodes = 4096;
 constexpr size_t kMostProperties = 1024, kMostValues = 4096;  // of one object, of one enum
 constexpr int kMostDepth = 256;  // of schemas in schemas, by references too: what a stack holds
+constexpr size_t kMostStates = 16384;                  // of all patterns, half a kilobyte each
+constexpr int64_t kMostInteger = 999'999'999'999'999;  // of as many digits as a number has
 constexpr int32_t kEndless = INT32_MAX / 2;
 constexpr int64_t kMostCount = int64_t{1} << 20;  // of minItems and its kin
 
@@ -160,9 +163,7 @@ class Compiler {
     for (const auto& [key, value] : *s.if_object()) {
       if (only_describes(key) || std::ranges::count(words, key) > 0) continue;
       std::string_view why = "it is not supported; leave it out and check the value afterwards";
-      if (key == "pattern")
-        why = "patterns are not supported; leave it out, or list the texts with enum";
-      else if (known_keyword(key))
+      if (known_keyword(key))
         why =
             "it cannot stand beside the other keywords here; leave it out, or give each its own "
             "schema "
@@ -171,11 +172,27 @@ class Compiler {
     }
   }
   static bool known_keyword(std::string_view key) {
-    constexpr std::array<std::string_view, 15> kWords = {
-        "type",      "properties", "required", "additionalProperties",
-        "items",     "minItems",   "maxItems", "minLength",
-        "maxLength", "enum",       "const",    "anyOf",
-        "allOf",     "oneOf",      "$ref"};
+    constexpr std::array<std::string_view, 21> kWords = {"type",
+                                                         "properties",
+                                                         "required",
+                                                         "additionalProperties",
+                                                         "items",
+                                                         "minItems",
+                                                         "maxItems",
+                                                         "minLength",
+                                                         "maxLength",
+                                                         "enum",
+                                                         "const",
+                                                         "anyOf",
+                                                         "allOf",
+                                                         "oneOf",
+                                                         "$ref",
+                                                         "pattern",
+                                                         "format",
+                                                         "minimum",
+                                                         "maximum",
+                                                         "exclusiveMinimum",
+                                                         "exclusiveMaximum"};
     return std::ranges::count(kWords, key) > 0;
   }
 
@@ -222,7 +239,9 @@ class Compiler {
     };
     if (any_of({"properties", "required", "additionalProperties"})) types.emplace_back("object");
     if (any_of({"items", "minItems", "maxItems"})) types.emplace_back("array");
-    if (any_of({"minLength", "maxLength", "pattern"})) types.emplace_back("string");
+    if (any_of({"minLength", "maxLength", "pattern", "format"})) types.emplace_back("string");
+    if (any_of({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}))
+      types.emplace_back("number");
     if (types.size() > 1)
       refuse(where, "it has keywords of several types and no \"type\"; name it");
     if (types.empty()) types.emplace_back();
@@ -237,11 +256,20 @@ class Compiler {
       const bool of_object =
           key == "properties" || key == "required" || key == "additionalProperties";
       const bool of_array = key == "items" || key == "minItems" || key == "maxItems";
-      const bool of_string = key == "minLength" || key == "maxLength";
+      const bool of_string =
+          key == "minLength" || key == "maxLength" || key == "pattern" || key == "format";
+      const bool of_number = key == "minimum" || key == "maximum" || key == "exclusiveMinimum" ||
+                             key == "exclusiveMaximum";
       if ((of_object && !has("object")) || (of_array && !has("array")) ||
-          (of_string && !has("string")))
+          (of_string && !has("string")) || (of_number && !has("number") && !has("integer")))
         refuse(where + "." + key, "it says nothing of the type here; leave it out");
-      if (!of_object && !of_array && !of_string) allow(Json{{key, nullptr}}, {"type"}, where);
+      if (of_number && has("number"))
+        refuse(
+            where + "." + key,
+            "it is supported for integers only; make the type integer, or leave it out and check "
+            "the value afterwards");
+      if (!of_object && !of_array && !of_string && !of_number)
+        allow(Json{{key, nullptr}}, {"type"}, where);
     }
     if (type == "object") return object(s, where);
     if (type == "array") {
@@ -254,10 +282,11 @@ class Compiler {
     if (type == "string") {
       Node n{.kind = Kind::string};
       counts(s, "minLength", "maxLength", n, where);
+      n.pattern = text_pattern(s, n, where);
       return n;
     }
-    if (type == "number" || type == "integer")
-      return {.kind = type == "number" ? Kind::number : Kind::integer};
+    if (type == "number") return {.kind = Kind::number};
+    if (type == "integer") return {.kind = Kind::integer, .pattern = bounds(s, where)};
     if (type == "boolean") return {.kind = Kind::literal, .texts = {"false", "true"}};
     if (type == "null") return {.kind = Kind::literal, .texts = {"null"}};
     return {.alternatives = {any()}};
@@ -311,6 +340,56 @@ class Compiler {
     n.most = count(most, -1);
     if (n.most >= 0 && n.least > n.most)
       refuse(where + "." + least, fmt::format("it is above {}; no value has both", most));
+  }
+
+  // The number of what `pattern` or `format` says, -1 without them.
+  int32_t text_pattern(const Json& s, const Node& n, const std::string& where) {
+    const Json *pattern = s.find("pattern"), *format = s.find("format");
+    if (pattern != nullptr && format != nullptr)
+      refuse(where + ".format", "it cannot stand beside pattern; leave one of them out");
+    if (pattern != nullptr) {
+      if (pattern->if_string() == nullptr) refuse(where + ".pattern", "it must be a text");
+      return add(compile_pattern(*pattern->if_string(), where + ".pattern", n.least, n.most),
+                 where + ".pattern");
+    }
+    if (format == nullptr) return -1;
+    const std::string text =
+        format->if_string() != nullptr ? format_pattern(*format->if_string()) : "";
+    if (text.empty())
+      refuse(where + ".format",
+             "it is not supported (date, time, date-time, uuid, ipv4 and email are); leave it out "
+             "and check the value afterwards");
+    return add(compile_pattern(text, where + ".format", n.least, n.most), where + ".format");
+  }
+  int32_t add(Dfa dfa, const std::string& where) {
+    if ((states_ += dfa.states.size()) > kMostStates)
+      refuse(where, "the patterns of the schema have more than 16384 states; make them smaller");
+    out_.patterns.push_back(std::move(dfa));
+    return static_cast<int32_t>(out_.patterns.size() - 1);
+  }
+
+  // The number of the pattern of integers within the bounds that it gives, -1 without any.
+  int32_t bounds(const Json& s, const std::string& where) {
+    int64_t least = -kMostInteger, most = kMostInteger;
+    std::string last;
+    for (const char* key : {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
+      const Json* value = s.find(key);
+      if (value == nullptr) continue;
+      last = where + "." + key;
+      if (!value->number()) refuse(last, "it must be a number");
+      const bool lower = std::string_view(key).ends_with("inimum"), exclusive = key[0] == 'e';
+      // Beyond what is written anyway a bound is cut, so that it and its neighbours are exact.
+      const double bound = std::clamp(*value->number(), -2.0 * kMostInteger, 2.0 * kMostInteger);
+      const double whole = lower ? std::ceil(bound) : std::floor(bound);
+      const int64_t step = exclusive && whole == bound ? 1 : 0;
+      if (lower)
+        least = std::max(least, static_cast<int64_t>(whole) + step);
+      else
+        most = std::min(most, static_cast<int64_t>(whole) - step);
+    }
+    if (last.empty()) return -1;
+    if (least > most) refuse(last, "no integer of at most 15 digits lies within the bounds");
+    return add(compile_pattern(integer_pattern(least, most), last), last);
   }
 
   // enum and const: each value as it is written.
@@ -391,6 +470,7 @@ class Compiler {
   JsonSchema out_;
   int32_t any_ = -1;
   int depth_ = 0;
+  size_t states_ = 0;
   std::map<const Json*, int32_t> known_;
   std::set<const Json*> open_;
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "serve/json/pattern.h"
 
 namespace saturate::serve {
 
@@ -28,15 +29,19 @@ struct JsonSchema {
     int32_t items = -1;                   // array
     int32_t least = 0, most = -1;         // array: items, string: characters; -1: any number
     std::vector<std::string> texts = {};  // literal: compact JSON of each value, sorted
-    int32_t levels = 0;                   // of nesting that every value of it has at least
+    int32_t pattern = -1;  // string, number and integer: the one of `patterns` that it is held to
+    int32_t levels = 0;    // of nesting that every value of it has at least
   };
   std::vector<Node> nodes;
+  std::vector<Dfa> patterns;
   int32_t root = 0;
 };
 
 // Taken: type (or a list of types), properties, required, additionalProperties, items, minItems, maxItems,
-// minLength, maxLength, enum, const, anyOf, allOf and oneOf of one schema, $ref into the schema itself,
-// true, and what only describes (title, description, default, examples, $schema, $id, $comment, $defs).
+// minLength, maxLength, pattern, format (date, time, date-time, uuid, ipv4, email), of integers minimum,
+// maximum, exclusiveMinimum and exclusiveMaximum, enum, const, anyOf, allOf and oneOf of one schema, $ref
+// into the schema itself, true, and what only describes (title, description, default, examples, $schema,
+// $id, $comment, $defs).
 // An object with properties has no others unless additionalProperties says so.
 //
 // Errors: invalid_argument for everything else, naming the place ("<where>.properties.age.minimum"), and

@@ -1,0 +1,706 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/json/pattern.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/utf8.h"
+
+namespace saturate::serve {
+namespace {
+
+constexpr char32_t kLastCharacter = 0x10FFFF;
+constexpr int kMostDepth = 100;         // of groups: what a stack holds
+constexpr int32_t kMostRepeats = 4096;  // more would have more states
+constexpr size_t kMostParts = 200000;   // states before they are made deterministic
+constexpr size_t kMostWork =
+    40000000;  // pairs of an edge and a range of bytes, a few nanoseconds each
+constexpr std::string_view kTooLarge =
+    "it has more than 4096 states; make it, its counts or the length of the text smaller";
+constexpr std::string_view kEndOnly =
+    "\"$\" is taken at the end of an alternative of the whole pattern only";
+
+[[noreturn]] void refuse(const std::string& where, std::string_view what) {
+  throw Error(Errc::invalid_argument, "schema", fmt::format("{}: {}", where, what));
+}
+
+// Characters, as ranges.
+using Set = std::vector<std::pair<char32_t, char32_t>>;
+
+Set sorted(Set set) {
+  std::ranges::sort(set);
+  Set out;
+  for (const auto& [low, high] : set) {
+    if (!out.empty() && low <= out.back().second + 1)
+      out.back().second = std::max(out.back().second, high);
+    else
+      out.emplace_back(low, high);
+  }
+  return out;
+}
+
+Set others(const Set& set) {
+  Set out;
+  char32_t from = 0;
+  for (const auto& [low, high] : sorted(set)) {
+    if (low > from) out.emplace_back(from, low - 1);
+    from = high + 1;
+  }
+  if (from <= kLastCharacter) out.emplace_back(from, kLastCharacter);
+  return out;
+}
+
+// Of \d and its kin, as ECMA-262 has them.
+std::optional<Set> named_set(char32_t letter) {
+  static const Set digits = {{'0', '9'}};
+  static const Set word = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+  static const Set space = {{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680},
+                            {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
+                            {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+  switch (letter) {
+    case 'd':
+      return digits;
+    case 'w':
+      return word;
+    case 's':
+      return space;
+    case 'D':
+      return others(digits);
+    case 'W':
+      return others(word);
+    case 'S':
+      return others(space);
+    default:
+      return std::nullopt;
+  }
+}
+
+// The pattern as it is built up.
+struct Part {
+  enum class Kind : uint8_t { set, sequence, choice, repeat };
+  Kind kind = Kind::sequence;
+  Set set = {};
+  std::vector<Part> parts = {};
+  int32_t least = 0, most = -1;  // repeat
+  bool rest = false;             // repeat: any text, behind which nothing comes
+};
+
+class Parser {
+ public:
+  Parser(std::string_view pattern, const std::string& where)
+      : text_(decode_utf8(pattern)), where_(where) {}
+
+  // The whole: each alternative with what may stand around it.
+  Part whole() {
+    Part out{.kind = Part::Kind::choice};
+    do {
+      Part one;
+      bool begins = false;
+      while (take('^')) begins = true;
+      if (!begins) one.parts.push_back(anything());
+      one.parts.push_back(sequence(0));
+      const size_t end = at_;
+      while (take('$')) {
+      }
+      if (at_ == end) {
+        one.parts.push_back(anything());
+        one.parts.back().rest = true;
+      } else if (at_ < text_.size() && peek() != '|' && peek() != ')') {
+        refuse_at(end, kEndOnly);
+      }
+      out.parts.push_back(std::move(one));
+    } while (take('|'));
+    if (at_ < text_.size()) refuse_here("a \")\" without its \"(\"");
+    return out;
+  }
+
+  static Part anything() {
+    Part any{.kind = Part::Kind::repeat};
+    any.parts.push_back({.kind = Part::Kind::set, .set = {{0, kLastCharacter}}});
+    return any;
+  }
+
+ private:
+  [[noreturn]] void refuse_at(size_t at, std::string_view what) const {
+    const std::string rest = encode_utf8(std::u32string_view(text_).substr(at, 8));
+    refuse(where_, rest.empty() ? fmt::format("at its end: {}", what)
+                                : fmt::format("at character {}, \"{}\": {}", at + 1, rest, what));
+  }
+  [[noreturn]] void refuse_here(std::string_view what) const { refuse_at(at_, what); }
+
+  char32_t peek(size_t ahead = 0) const {
+    return at_ + ahead < text_.size() ? text_[at_ + ahead] : kIllFormed;
+  }
+  bool take(char32_t c) {
+    if (peek() != c) return false;
+    ++at_;
+    return true;
+  }
+
+  Part choice(int depth) {
+    Part out{.kind = Part::Kind::choice};
+    do out.parts.push_back(sequence(depth));
+    while (take('|'));
+    return out;
+  }
+
+  Part sequence(int depth) {
+    Part out;
+    for (;;) {
+      const char32_t c = peek();
+      if (c == kIllFormed || c == '|' || c == ')' || (c == '$' && depth == 0)) return out;
+      const size_t begin = at_;
+      out.parts.push_back(repeated(atom(depth), begin));
+    }
+  }
+
+  Part atom(int depth) {
+    const char32_t c = peek();
+    switch (c) {
+      case '(': {
+        if (depth >= kMostDepth) refuse_here("groups lie deeper than 100; make it flatter");
+        const size_t begin = at_++;
+        if (take('?')) group_kind(begin);
+        Part inner = choice(depth + 1);
+        if (!take(')')) refuse_at(at_ < text_.size() ? at_ : begin, group_end());
+        return inner;
+      }
+      case '[':
+        return {.kind = Part::Kind::set, .set = in_brackets()};
+      case '.':
+        ++at_;
+        return {.kind = Part::Kind::set,
+                .set = others({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}})};
+      case '\\':
+        return {.kind = Part::Kind::set, .set = escape(false)};
+      case '^':
+        refuse_here("\"^\" is taken at the beginning of an alternative of the whole pattern only");
+      case '$':
+        refuse_here(kEndOnly);
+      case '*':
+      case '+':
+      case '?':
+      case '{':
+        refuse_here("there is nothing to repeat; write \\ before the character itself");
+      default:
+        ++at_;
+        return {.kind = Part::Kind::set, .set = {{c, c}}};
+    }
+  }
+
+  std::string_view group_end() const {
+    return at_ < text_.size() ? "the group is not closed here" : "the group has no \")\"";
+  }
+
+  // Behind "(?".
+  void group_kind(size_t begin) {
+    if (take(':')) return;
+    if (peek() == '=' || peek() == '!')
+      refuse_at(begin, "look-ahead is not supported; write what may come instead");
+    if (peek() == '<' && (peek(1) == '=' || peek(1) == '!'))
+      refuse_at(begin, "look-behind is not supported; write what may come instead");
+    if (!take('<')) refuse_at(begin, "this kind of group is not supported; write (?:...)");
+    const size_t name = at_;
+    while (peek() != '>' && peek() != kIllFormed) ++at_;
+    if (at_ == name || !take('>')) refuse_at(begin, "a group's name ends with \">\"");
+  }
+
+  Part repeated(Part inner, size_t begin) {
+    int32_t least = 0, most = -1;
+    if (take('*')) {
+    } else if (take('+')) {
+      least = 1;
+    } else if (take('?')) {
+      most = 1;
+    } else if (peek() == '{') {
+      const size_t brace = at_++;
+      const std::optional<int32_t> first = count();
+      if (!first) refuse_at(brace, "a count is {m}, {m,} or {m,n}; write \\{ for the character");
+      least = *first;
+      most = take(',') ? count().value_or(-1) : least;
+      if (!take('}'))
+        refuse_at(brace, "a count is {m}, {m,} or {m,n}; write \\{ for the character");
+      if (most >= 0 && least > most) refuse_at(brace, "its numbers are in the wrong order");
+      if (std::max(least, most) > kMostRepeats) refuse_at(brace, "a count above 4096");
+    } else {
+      return inner;
+    }
+    take('?');  // lazy: which match is found first does not matter
+    if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{')
+      refuse_at(begin, "it is repeated twice; put it into a group");
+    Part out{.kind = Part::Kind::repeat, .least = least, .most = most};
+    out.parts.push_back(std::move(inner));
+    return out;
+  }
+
+  std::optional<int32_t> count() {
+    std::optional<int32_t> n;
+    for (; peek() >= '0' && peek() <= '9'; ++at_)
+      n = std::min(n.value_or(0) * 10 + static_cast<int32_t>(peek() - '0'), kMostRepeats + 1);
+    return n;
+  }
+
+  Set in_brackets() {
+    const size_t begin = at_++;
+    const bool negated = take('^');
+    Set out;
+    while (!take(']')) {
+      if (peek() == kIllFormed) refuse_at(begin, "the class has no \"]\"");
+      const size_t from = at_;
+      const Set low = class_atom();
+      const bool range = peek() == '-' && peek(1) != ']' && peek(1) != kIllFormed;
+      if (range && low.size() == 1 && low[0].first == low[0].second) {
+        ++at_;
+        const Set high = class_atom();
+        if (high.size() != 1 || high[0].first != high[0].second)
+          refuse_at(from, "a range ends with one character; write \\- for the character");
+        if (high[0].first < low[0].first) refuse_at(from, "its ends are in the wrong order");
+        out.emplace_back(low[0].first, high[0].first);
+      } else {
+        out.insert(out.end(), low.begin(), low.end());
+      }
+    }
+    return negated ? others(out) : sorted(out);
+  }
+
+  Set class_atom() {
+    if (peek() == '\\') return escape(true);
+    const char32_t c = text_[at_++];
+    return {{c, c}};
+  }
+
+  char32_t hex(size_t begin, int digits) {
+    char32_t value = 0;
+    for (int i = 0; i < digits; ++i, ++at_) {
+      const char32_t c = peek(), letter = c | 32;
+      if (c >= '0' && c <= '9')
+        value = value * 16 + (c - '0');
+      else if (letter >= 'a' && letter <= 'f')
+        value = value * 16 + (letter - 'a' + 10);
+      else
+        refuse_at(begin, "it needs hexadecimal digits: \\xHH, \\uHHHH or \\u{H}");
+    }
+    return value;
+  }
+
+  // Behind "\u".
+  char32_t code_point(size_t begin) {
+    if (take('{')) {
+      char32_t value = 0;
+      do value = value * 16 + hex(begin, 1);
+      while (peek() != '}' && value <= kLastCharacter);
+      if (!take('}') || value > kLastCharacter) refuse_at(begin, "no character has this number");
+      return value;
+    }
+    const char32_t high = hex(begin, 4);
+    if (high < 0xD800 || high > 0xDBFF || peek() != '\\' || peek(1) != 'u') return high;
+    const size_t back = at_;
+    at_ += 2;
+    const char32_t low = hex(begin, 4);
+    if (low >= 0xDC00 && low <= 0xDFFF) return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+    at_ = back;
+    return high;
+  }
+
+  Set escape(bool in_class) {
+    const size_t begin = at_++;
+    const char32_t c = peek();
+    if (c == kIllFormed) refuse_at(begin, "there is nothing behind \"\\\"");
+    ++at_;
+    if (std::optional<Set> set = named_set(c)) return *set;
+    const auto one = [](char32_t x) { return Set{{x, x}}; };
+    switch (c) {
+      case 't':
+        return one('\t');
+      case 'n':
+        return one('\n');
+      case 'v':
+        return one('\v');
+      case 'f':
+        return one('\f');
+      case 'r':
+        return one('\r');
+      case 'x':
+        return one(hex(begin, 2));
+      case 'u':
+        return one(code_point(begin));
+      case 'p':
+      case 'P':
+        refuse_at(begin, "properties of characters are not supported; write their ranges");
+      case 'b':
+        if (in_class) return one('\b');
+        [[fallthrough]];
+      case 'B':
+        refuse_at(begin, "boundaries of words are not supported; write what may come instead");
+      case 'k':
+        refuse_at(begin, "references to groups are not supported");
+      case '0':
+        if (peek() < '0' || peek() > '9') return one(0);
+        break;
+      case 'c':
+        if ((peek() | 32) < 'a' || (peek() | 32) > 'z') break;
+        return one(text_[at_++] % 32);
+      default:
+        break;
+    }
+    if (c >= '1' && c <= '9' && !in_class)
+      refuse_at(begin, "references to groups are not supported");
+    const bool letter = ((c | 32) >= 'a' && (c | 32) <= 'z') || (c >= '0' && c <= '9');
+    if (letter || c < 0x20 || c >= 0x7F) refuse_at(begin, "this escape is not known");
+    return one(c);
+  }
+
+  const std::u32string text_;
+  const std::string& where_;
+  size_t at_ = 0;
+};
+
+// States that several ways may lead to at once, by bytes.
+class Nfa {
+ public:
+  explicit Nfa(const std::string& where) : where_(where) { add(false); }
+
+  Dfa deterministic(const Part& whole) {
+    accept_ = build(whole, 0);
+    closed_.resize(states_.size(), 0);
+    Dfa out;
+    std::map<std::vector<int32_t>, int16_t> numbers;
+    std::vector<std::vector<int32_t>> sets;
+    const auto number_of = [&](const std::vector<int32_t>& set) {
+      const auto [at, fresh] = numbers.try_emplace(set, static_cast<int16_t>(sets.size()));
+      if (fresh) {
+        if (sets.size() >= Dfa::kMostStates) refuse(where_, kTooLarge);
+        sets.push_back(set);
+      }
+      return at->second;
+    };
+    number_of(closure({0}));
+    for (size_t i = 0; i < sets.size(); ++i) {
+      const std::vector<int32_t> set = sets[i];  // a copy: the list grows
+      Dfa::State state{};
+      state.next.fill(-1);
+      state.accepts = std::ranges::binary_search(set, accept_);
+      state.within = !set.empty() && states_[static_cast<size_t>(set[0])].within;
+      // Ranges of bytes that all go the same ways.
+      std::array<bool, 257> cuts{};
+      std::vector<Edge> edges;
+      for (const int32_t s : set)
+        for (const Edge& e : states_[static_cast<size_t>(s)].edges) {
+          edges.push_back(e);
+          cuts[e.low] = cuts[e.high + 1u] = true;
+        }
+      for (unsigned low = 0; low < 256;) {
+        unsigned high = low + 1;
+        while (high < 256 && !cuts[high]) ++high;
+        std::vector<int32_t> to;
+        for (const Edge& e : edges)
+          if (e.low <= low && low <= e.high) to.push_back(e.to);
+        work(edges.size());
+        if (!to.empty()) {
+          const int16_t next = number_of(closure(std::move(to)));
+          std::fill(state.next.begin() + low, state.next.begin() + high, next);
+        }
+        low = high;
+      }
+      out.states.push_back(state);
+    }
+    return out;
+  }
+
+ private:
+  struct Edge {
+    uint8_t low, high;
+    int32_t to;
+  };
+  struct State {
+    std::vector<Edge> edges;
+    std::vector<int32_t> beside;  // states that one is in too
+    bool within;                  // a character
+  };
+
+  void work(size_t steps) {
+    if ((work_ += steps) > kMostWork) refuse(where_, kTooLarge);
+  }
+  int32_t add(bool within) {
+    if (states_.size() >= kMostParts) refuse(where_, kTooLarge);
+    states_.push_back({.edges = {}, .beside = {}, .within = within});
+    return static_cast<int32_t>(states_.size() - 1);
+  }
+  void beside(int32_t from, int32_t to) {
+    if (from != to) states_[static_cast<size_t>(from)].beside.push_back(to);
+  }
+
+  // The state behind `part`. No edges lead back to `from`, which others may start from too.
+  int32_t build(const Part& part, int32_t from) {
+    work(16);
+    switch (part.kind) {
+      case Part::Kind::set: {
+        const int32_t end = add(false);
+        std::map<std::array<int32_t, 3>, int32_t> tails;
+        for (const auto& [low, high] : part.set) characters(low, high, from, end, tails);
+        return end;
+      }
+      case Part::Kind::sequence:
+        for (const Part& each : part.parts) from = build(each, from);
+        return from;
+      case Part::Kind::choice: {
+        if (part.parts.size() == 1) return build(part.parts[0], from);
+        const int32_t end = add(false);
+        for (const Part& each : part.parts) beside(build(each, from), end);
+        return end;
+      }
+      case Part::Kind::repeat:
+        break;
+    }
+    const Part& inner = part.parts[0];
+    for (int32_t i = 0; i < part.least; ++i) from = build(inner, from);
+    const int32_t end = add(false);
+    if (part.most < 0) {
+      if (part.rest) rests_.push_back(end);
+      beside(from, end);
+      beside(build(inner, end), end);
+      return end;
+    }
+    for (int32_t i = part.least; i < part.most; ++i) {
+      beside(from, end);
+      from = build(inner, from);
+    }
+    beside(from, end);
+    return end;
+  }
+
+  // Characters of a range, without those that a string does not have as they are.
+  void characters(char32_t low, char32_t high, int32_t from, int32_t end,
+                  std::map<std::array<int32_t, 3>, int32_t>& tails) {
+    low = std::max<char32_t>(low, 0x20);
+    for (const char32_t c : {U'"', U'\\'}) {
+      if (c < low || c > high) continue;
+      if (c > low) characters(low, c - 1, from, end, tails);
+      const auto byte = static_cast<uint8_t>(c);
+      edge(from, '\\', '\\', tail(byte, byte, end, tails));
+      if (c < high) characters(c + 1, high, from, end, tails);
+      return;
+    }
+    // One length of bytes each, without surrogates.
+    constexpr std::array<std::pair<char32_t, char32_t>, 5> kLengths = {{{0x20, 0x7F},
+                                                                        {0x80, 0x7FF},
+                                                                        {0x800, 0xD7FF},
+                                                                        {0xE000, 0xFFFF},
+                                                                        {0x10000, kLastCharacter}}};
+    for (const auto& [least, most] : kLengths)
+      if (low <= most && high >= least)
+        of_one_length(std::max(low, least), std::min(high, most), from, end, tails);
+  }
+
+  void of_one_length(char32_t low, char32_t high, int32_t from, int32_t end,
+                     std::map<std::array<int32_t, 3>, int32_t>& tails) {
+    std::string first, last;
+    append_utf8(first, low);
+    append_utf8(last, high);
+    // Split until behind the first bytes that differ all may come.
+    for (size_t i = 1; i < first.size(); ++i) {
+      const char32_t mask = (char32_t{1} << (6 * i)) - 1;
+      if ((low & ~mask) == (high & ~mask)) continue;
+      if ((low & mask) != 0) {
+        of_one_length(low, low | mask, from, end, tails);
+        return of_one_length((low | mask) + 1, high, from, end, tails);
+      }
+      if ((high & mask) != mask) {
+        of_one_length(low, (high & ~mask) - 1, from, end, tails);
+        return of_one_length(high & ~mask, high, from, end, tails);
+      }
+    }
+    int32_t to = end;
+    for (size_t i = first.size() - 1; i > 0; --i)
+      to = tail(static_cast<uint8_t>(first[i]), static_cast<uint8_t>(last[i]), to, tails);
+    edge(from, static_cast<uint8_t>(first[0]), static_cast<uint8_t>(last[0]), to);
+  }
+
+  void edge(int32_t from, uint8_t low, uint8_t high, int32_t to) {
+    work(1);
+    states_[static_cast<size_t>(from)].edges.push_back({low, high, to});
+  }
+  // The state within a character that these bytes lead from; the same for the same.
+  int32_t tail(uint8_t low, uint8_t high, int32_t to,
+               std::map<std::array<int32_t, 3>, int32_t>& tails) {
+    const auto [at, fresh] = tails.try_emplace({low, high, to}, -1);
+    if (fresh) {
+      at->second = add(true);
+      edge(at->second, low, high, to);
+    }
+    return at->second;
+  }
+
+  // All states beside these, sorted, of those that matter.
+  std::vector<int32_t> closure(std::vector<int32_t> open) {
+    ++round_;
+    std::vector<int32_t> out;
+    while (!open.empty()) {
+      const int32_t s = open.back();
+      open.pop_back();
+      int32_t& closed = closed_[static_cast<size_t>(s)];
+      if (closed == round_) continue;
+      closed = round_;
+      // Where any text may follow it does not matter what else would.
+      if (std::ranges::binary_search(rests_, s))
+        return {std::min(rests_[0], accept_), std::max(rests_[0], accept_)};
+      const State& state = states_[static_cast<size_t>(s)];
+      work(1 + state.beside.size());
+      if (!state.edges.empty() || s == accept_) out.push_back(s);
+      open.insert(open.end(), state.beside.begin(), state.beside.end());
+    }
+    std::ranges::sort(out);
+    return out;
+  }
+
+  const std::string& where_;
+  std::vector<State> states_;
+  std::vector<int32_t> closed_;  // the round in which a state was last met
+  // From which any text leads to the end, in order; the first stands for all of them.
+  std::vector<int32_t> rests_;
+  int32_t accept_ = 0, round_ = 0;
+  size_t work_ = 0;
+};
+
+// Without the states from which nothing leads to an end.
+Dfa pruned(const Dfa& dfa, const std::string& where) {
+  const size_t n = dfa.states.size();
+  std::vector<std::vector<int16_t>> before(n);
+  std::vector<int16_t> open;
+  std::vector<int16_t> number(n, -1);
+  for (size_t i = 0; i < n; ++i) {
+    int16_t last = -1;
+    for (const int16_t to : dfa.states[i].next)
+      if (to >= 0 && to != last)
+        before[static_cast<size_t>(last = to)].push_back(static_cast<int16_t>(i));
+    if (dfa.states[i].accepts) open.push_back(static_cast<int16_t>(i));
+  }
+  while (!open.empty()) {
+    const auto s = static_cast<size_t>(open.back());
+    open.pop_back();
+    if (number[s] >= 0) continue;
+    number[s] = 0;
+    open.insert(open.end(), before[s].begin(), before[s].end());
+  }
+  if (number[0] < 0)
+    refuse(where, "no text meets it (control characters are never written, lengths count)");
+  int16_t kept = 0;
+  for (int16_t& i : number)
+    if (i >= 0) i = kept++;
+  Dfa out;
+  for (size_t i = 0; i < n; ++i) {
+    if (number[i] < 0) continue;
+    Dfa::State state = dfa.states[i];
+    for (int16_t& to : state.next)
+      if (to >= 0) to = number[static_cast<size_t>(to)];
+    out.states.push_back(state);
+  }
+  return out;
+}
+
+// Held to so many characters: a state is one of `dfa` and how many characters were begun.
+Dfa counted(const Dfa& dfa, int32_t least, int32_t most, const std::string& where) {
+  const int32_t top = most >= 0 ? most : least;  // beyond which nothing is counted
+  std::map<std::pair<int16_t, int32_t>, int16_t> numbers;
+  std::vector<std::pair<int16_t, int32_t>> pairs;
+  const auto number_of = [&](int16_t state, int32_t count) {
+    const auto [at, fresh] =
+        numbers.try_emplace({state, count}, static_cast<int16_t>(pairs.size()));
+    if (fresh) {
+      if (pairs.size() >= Dfa::kMostStates) refuse(where, kTooLarge);
+      pairs.emplace_back(state, count);
+    }
+    return at->second;
+  };
+  number_of(0, 0);
+  Dfa out;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const auto [from, count] = pairs[i];
+    Dfa::State state = dfa.states[static_cast<size_t>(from)];
+    state.accepts = state.accepts && count >= least;
+    const int32_t then = state.within ? count : count + 1;
+    for (int16_t& to : state.next)
+      if (to >= 0) to = then > top && most >= 0 ? int16_t{-1} : number_of(to, std::min(then, top));
+    out.states.push_back(state);
+  }
+  return out;
+}
+
+// Numbers of as many digits as both have.
+void digits_between(const std::string& least, const std::string& most, const std::string& before,
+                    std::vector<std::string>& out) {
+  const size_t n = least.size();
+  const auto all = [](size_t digits) {
+    return digits == 0 ? std::string() : fmt::format("[0-9]{{{}}}", digits);
+  };
+  if (least == std::string(n, '0') && most == std::string(n, '9'))
+    return out.push_back(before + all(n));
+  if (n == 1) return out.push_back(fmt::format("{}[{}-{}]", before, least, most));
+  const std::string low = least.substr(1), high = most.substr(1);
+  char first = least[0], last = most[0];
+  if (first == last) return digits_between(low, high, before + first, out);
+  if (low != std::string(n - 1, '0'))
+    digits_between(low, std::string(n - 1, '9'), before + first++, out);
+  const bool cut = high != std::string(n - 1, '9');
+  if (cut) --last;
+  if (first <= last) out.push_back(fmt::format("{}[{}-{}]{}", before, first, last, all(n - 1)));
+  if (cut) digits_between(std::string(n - 1, '0'), high, before + most[0], out);
+}
+
+}  // namespace
+
+Dfa compile_pattern(std::string_view pattern, const std::string& where, int32_t least,
+                    int32_t most) {
+  const Part whole = Parser(pattern, where).whole();
+  Dfa out = pruned(Nfa(where).deterministic(whole), where);
+  if (least > 0 || most >= 0) out = pruned(counted(out, least, most, where), where);
+  return out;
+}
+
+std::string format_pattern(std::string_view format) {
+  // Without the year 0, which many readers of dates do not have; the 29th of February in leap years.
+  const std::string date =
+      "(?:(?:[1-9]\\d{3}|0[1-9]\\d\\d|00[1-9]\\d|000[1-9])-(?:(?:0[13578]|1[02])-"
+      "(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|1\\d|2[0-8]))|"
+      "(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)";
+  // Without leap seconds.
+  const std::string time =
+      "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,6})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)";
+  if (format == "date") return "^" + date + "$";
+  if (format == "time") return "^" + time + "$";
+  if (format == "date-time") return "^" + date + "T" + time + "$";
+  if (format == "uuid") return "^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$";
+  if (format == "ipv4")
+    return "^(?:(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)\\.){3}"
+           "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)$";
+  // Names of letters and digits with single marks between them, within the lengths that mail has.
+  if (format == "email")
+    return "^[A-Za-z0-9]{1,20}(?:[._+-][A-Za-z0-9]{1,20}){0,2}@"
+           "(?:[A-Za-z0-9]{1,20}(?:-[A-Za-z0-9]{1,20}){0,2}\\.){1,2}[A-Za-z]{2,20}$";
+  return {};
+}
+
+std::string integer_pattern(int64_t least, int64_t most) {
+  std::vector<std::string> out;
+  const auto side = [&](int64_t low, int64_t high, const std::string& sign) {
+    // Of each number of digits those that lie between.
+    for (int64_t begin = 0; begin <= high; begin = begin == 0 ? 10 : begin * 10) {
+      const int64_t end = begin == 0 ? 9 : begin * 10 - 1;
+      if (low <= end)
+        digits_between(std::to_string(std::max(low, begin)), std::to_string(std::min(high, end)),
+                       sign, out);
+    }
+  };
+  if (least < 0) side(std::max<int64_t>(1, -most), -least, "-");
+  if (most >= 0) side(std::max<int64_t>(0, least), most, "");
+  std::string all = "^(?:";
+  for (const std::string& each : out) all += (all.ends_with(':') ? "" : "|") + each;
+  return all + ")$";
+}
+
+}  // namespace saturate::serve
