@@ -46,11 +46,14 @@ JsonSchema call_schema(const std::vector<std::pair<std::string, JsonSchema>>& ch
   all.root = add({.kind = Node::Kind::any_of, .levels = kMostJsonLevels});
   for (const auto& [name, parameters] : chosen) {
     const auto offset = static_cast<int32_t>(all.nodes.size());
+    const auto patterns = static_cast<int32_t>(all.patterns.size());
+    all.patterns.insert(all.patterns.end(), parameters.patterns.begin(), parameters.patterns.end());
     for (Node n : parameters.nodes) {
       for (int32_t& each : n.alternatives) each += offset;
       for (JsonSchema::Property& p : n.properties) p.node += offset;
       if (n.rest >= 0) n.rest += offset;
       if (n.items >= 0) n.items += offset;
+      if (n.pattern >= 0) n.pattern += patterns;
       add(std::move(n));
     }
     const int32_t arguments = parameters.root + offset;
@@ -72,6 +75,7 @@ std::shared_ptr<const ResponseFormat> forced_call(const Json::Array& functions,
                                                   const std::string& only) {
   std::vector<std::pair<std::string, JsonSchema>> chosen;
   std::string name = "call";
+  PatternBudget budget;
   for (size_t i = 0; i < functions.size(); ++i) {
     if (!only.empty() && name_of(functions[i]) != only) continue;
     const Json* given = functions[i]["function"].find("parameters");
@@ -79,7 +83,7 @@ std::shared_ptr<const ResponseFormat> forced_call(const Json::Array& functions,
     const Json& parameters = given != nullptr && !given->is_null() ? *given : nothing;
     const std::string where = fmt::format("tools[{}].function.parameters", i);
     try {
-      JsonSchema schema = compile_json_schema(parameters, where);
+      JsonSchema schema = compile_json_schema(parameters, where, &budget);
       const Node& root = schema.nodes[static_cast<size_t>(schema.root)];
       if (root.kind != Node::Kind::object) refuse("tools", where, "its type must be object");
       if (root.levels >= kMostJsonLevels)

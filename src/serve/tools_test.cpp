@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/tools.h"
+#include "serve/json/automaton_test.h"
 
 #include <gtest/gtest.h>
 
@@ -27,17 +28,6 @@ std::string why_not(const Json& body) {
   return "";
 }
 
-bool takes(const JsonSchema& schema, std::string_view text) {
-  JsonAutomaton automaton(schema);
-  std::vector<int32_t> stacks = {automaton.start()};
-  for (const char c : text) {
-    std::vector<int32_t> next;
-    for (const int32_t s : stacks) automaton.step(s, static_cast<unsigned char>(c), next);
-    stacks = std::move(next);
-  }
-  return std::ranges::any_of(stacks, [&](int32_t s) { return automaton.complete(s); });
-}
-
 TEST(Tools, ChoicesForceACall) {
   EXPECT_EQ(parse_tools(Json{{"messages", 1}}), nullptr);
   EXPECT_EQ(parse_tools(body_of(R"(,"tool_choice":"none")")), nullptr);
@@ -51,6 +41,22 @@ TEST(Tools, ChoicesForceACall) {
   EXPECT_TRUE(!takes(one->forced->schema, add) && takes(one->forced->schema, now));
   EXPECT_FALSE(takes(any->forced->schema, R"({"name": "add", "arguments": {"a": "5"}})"));
   EXPECT_FALSE(takes(any->forced->schema, R"({"name": "add", "arguments": {}})"));
+}
+
+// Of several functions each is held to patterns of its own.
+TEST(Tools, ForcedCallsKeepThePatternsOfTheirParameters) {
+  const auto tools = parse_tools(parse_json(
+      R"({"tool_choice":"required","tools":[)"
+      R"({"type":"function","function":{"name":"on","parameters":{"type":"object","properties":)"
+      R"({"day":{"type":"string","format":"date"}},"required":["day"]}}},)"
+      R"({"type":"function","function":{"name":"at","parameters":{"type":"object","properties":)"
+      R"({"hour":{"type":"integer","minimum":0,"maximum":23}},"required":["hour"]}}}]})",
+      "t"));
+  const JsonSchema& schema = tools->forced->schema;
+  EXPECT_TRUE(takes(schema, R"({"name": "on", "arguments": {"day": "2026-11-30"}})"));
+  EXPECT_FALSE(takes(schema, R"({"name": "on", "arguments": {"day": "2026-11-31"}})"));
+  EXPECT_TRUE(takes(schema, R"({"name": "at", "arguments": {"hour": 23}})"));
+  EXPECT_FALSE(takes(schema, R"({"name": "at", "arguments": {"hour": 24}})"));
 }
 
 TEST(Tools, RefusesAndSaysWhere) {

@@ -32,6 +32,18 @@ class JsonAutomaton {
   // bound. -2: not within one.
   int32_t free_characters(int32_t stack) const;
 
+  // Within a text or number that is held to a pattern: which, its state, and the stack with another of its states.
+  bool in_pattern(int32_t stack) const { return frame(stack).kind == Kind::pattern; }
+  const Dfa& pattern_of(int32_t stack) const {
+    return schema_.patterns[static_cast<size_t>(frame(stack).b)];
+  }
+  int16_t pattern_state(int32_t stack) const { return static_cast<int16_t>(frame(stack).a); }
+  int32_t with_pattern_state(int32_t stack, int16_t state) {
+    Frame f = frame(stack);
+    f.a = state;
+    return number_of(f);
+  }
+
   const JsonSchema& schema() const noexcept { return schema_; }
   size_t stacks() const noexcept { return frames_.size(); }
 
@@ -100,6 +112,7 @@ class JsonAutomaton {
     size_t operator()(const Frame& f) const noexcept;
   };
 
+  const Frame& frame(int32_t stack) const { return frames_[static_cast<size_t>(stack)]; }
   int32_t number_of(const Frame& f);
   void begin(int32_t node, int32_t parent, unsigned char byte, std::vector<int32_t>& out);
   void object(Frame f, unsigned char byte, std::vector<int32_t>& out);

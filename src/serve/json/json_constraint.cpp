@@ -29,22 +29,10 @@ bool spells(const Dfa& pattern, const TokenBytes& tokens) {
   }
   bool others = true;
   for (size_t b = 0x80; b < 0xF5; ++b) others = others && (has[b] || b == 0xC0 || b == 0xC1);
-  const std::vector<Dfa::State>& states = pattern.states;
-  std::vector<char> ends(states.size(), 0);
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (size_t i = states.size(); i-- > 0;) {
-      if (ends[i] != 0) continue;
-      bool end = states[i].accepts;
-      for (size_t b = 0; b < 256 && !end; ++b) {
-        const int16_t to = states[i].next[b];
-        end = to >= 0 && (b < 0x80 ? has[b] : others) && ends[static_cast<size_t>(to)] != 0;
-      }
-      if (end) ends[i] = 1, changed = true;
-    }
-  }
-  for (size_t i = 0; i < states.size(); ++i)
-    if (ends[i] == 0 && !states[i].within) return false;
+  std::fill(has.begin() + 0x80, has.end(), others);
+  const std::vector<bool> ends = states_that_end(pattern, has);
+  for (size_t i = 0; i < ends.size(); ++i)
+    if (!ends[i] && !pattern.states[i].within) return false;
   return true;
 }
 
@@ -129,7 +117,12 @@ std::span<const uint32_t> JsonConstraint::allowed(int32_t state) {
 TokenMask JsonConstraint::make_mask(const Stacks& stacks) {
   TokenMask mask(tokens_->words());
   Stacks others;  // of which nothing is known beforehand
+  levels_.resize(std::max<size_t>(levels_.size(), 1));
   for (const int32_t stack : stacks) {
+    if (automaton_.in_pattern(stack)) {
+      walk_pattern(stack, automaton_.pattern_state(stack), 0, tokens_->all().size(), 0, mask);
+      continue;
+    }
     const int32_t room = automaton_.free_characters(stack);
     if (room == -2) {
       others.push_back(stack);
@@ -137,12 +130,10 @@ TokenMask JsonConstraint::make_mask(const Stacks& stacks) {
     }
     const TokenMask& plain = tokens_->plain(room);
     for (size_t i = 0; i < mask.size(); ++i) mask[i] |= plain[i];
-    levels_.resize(std::max<size_t>(levels_.size(), 1));
     levels_[0] = {stack};
     walk(tokens_->special(), 0, tokens_->special().size(), 0, mask);
   }
   if (!others.empty()) {
-    levels_.resize(std::max<size_t>(levels_.size(), 1));
     levels_[0] = others;
     walk(tokens_->all(), 0, tokens_->all().size(), 0, mask);
   }
@@ -164,6 +155,28 @@ void JsonConstraint::walk(const TokenTree& tree, int32_t begin, int32_t end, siz
       for (int32_t t = node.first; t < last; ++t)
         allow_token(mask, tree.ids[static_cast<size_t>(t)]);
       if (i + 1 < node.end) walk(tree, i + 1, node.end, depth + 1, mask);
+    }
+    i = node.end;
+  }
+}
+
+// The same for one stack within a pattern, by the states of the pattern alone: in a text where nearly any
+// token may come all of the tree is walked, and for each character of it again where characters are counted.
+void JsonConstraint::walk_pattern(int32_t stack, int16_t state, int32_t begin, int32_t end,
+                                  size_t depth, TokenMask& mask) {
+  const TokenTree& tree = tokens_->all();
+  const Dfa::State& from = automaton_.pattern_of(stack).states[static_cast<size_t>(state)];
+  for (int32_t i = begin; i < end;) {
+    const TokenTree::Node& node = tree.nodes[static_cast<size_t>(i)];
+    if (const int16_t to = from.next[node.byte]; to >= 0) {
+      const int32_t last = tree.nodes[static_cast<size_t>(i) + 1].first;
+      for (int32_t t = node.first; t < last; ++t)
+        allow_token(mask, tree.ids[static_cast<size_t>(t)]);
+      if (i + 1 < node.end) walk_pattern(stack, to, i + 1, node.end, depth + 1, mask);
+    } else if (from.accepts) {  // what may come behind it is no longer its own
+      if (levels_.size() <= depth) levels_.resize(depth + 1);
+      levels_[depth] = {automaton_.with_pattern_state(stack, state)};
+      walk(tree, i, node.end, depth, mask);
     }
     i = node.end;
   }

@@ -44,6 +44,8 @@ class JsonConstraint : public model::TokenConstraint {
   void step(const Stacks& from, unsigned char byte, Stacks& to);
   TokenMask make_mask(const Stacks& stacks);
   void walk(const TokenTree& tree, int32_t begin, int32_t end, size_t depth, TokenMask& mask);
+  void walk_pattern(int32_t stack, int16_t state, int32_t begin, int32_t end, size_t depth,
+                    TokenMask& mask);
 
   JsonAutomaton automaton_;
   const std::shared_ptr<const TokenBytes> tokens_;

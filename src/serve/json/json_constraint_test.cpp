@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/json/json_constraint.h"
+#include "serve/json/automaton_test.h"
 
 #include <gtest/gtest.h>
 
@@ -262,16 +263,6 @@ TEST(JsonConstraint, WhatIsWrittenMeetsTheSchema) {
     }
     EXPECT_GT(seen.size(), size_t{5});
   }
-}
-
-bool takes(JsonAutomaton& automaton, std::string_view text) {
-  std::vector<int32_t> stacks = {automaton.start()};
-  for (const char byte : text) {
-    std::vector<int32_t> next;
-    for (const int32_t s : stacks) automaton.step(s, static_cast<unsigned char>(byte), next);
-    stacks = std::move(next);
-  }
-  return std::ranges::any_of(stacks, [&](int32_t s) { return automaton.complete(s); });
 }
 
 TEST(JsonConstraint, TakesAndRefusesTexts) {

@@ -18,10 +18,10 @@ constexpr char32_t kLastCharacter = 0x10FFFF;
 constexpr int kMostDepth = 100;         // of groups: what a stack holds
 constexpr int32_t kMostRepeats = 4096;  // more would have more states
 constexpr size_t kMostParts = 200000;   // states before they are made deterministic
-constexpr size_t kMostWork =
-    40000000;  // pairs of an edge and a range of bytes, a few nanoseconds each
 constexpr std::string_view kTooLarge =
     "it has more than 4096 states; make it, its counts or the length of the text smaller";
+constexpr std::string_view kTooLong =
+    "compiling the patterns takes too long; make them, their counts or lengths smaller";
 constexpr std::string_view kEndOnly =
     "\"$\" is taken at the end of an alternative of the whole pattern only";
 
@@ -363,7 +363,9 @@ class Parser {
 // States that several ways may lead to at once, by bytes.
 class Nfa {
  public:
-  explicit Nfa(const std::string& where) : where_(where) { add(false); }
+  Nfa(const std::string& where, PatternBudget& budget) : where_(where), budget_(budget) {
+    add(false);
+  }
 
   Dfa deterministic(const Part& whole) {
     accept_ = build(whole, 0);
@@ -424,7 +426,8 @@ class Nfa {
   };
 
   void work(size_t steps) {
-    if ((work_ += steps) > kMostWork) refuse(where_, kTooLarge);
+    if (steps > budget_.steps) refuse(where_, kTooLong);
+    budget_.steps -= steps;
   }
   int32_t add(bool within) {
     if (states_.size() >= kMostParts) refuse(where_, kTooLarge);
@@ -559,39 +562,26 @@ class Nfa {
   }
 
   const std::string& where_;
+  PatternBudget& budget_;
   std::vector<State> states_;
   std::vector<int32_t> closed_;  // the round in which a state was last met
   // From which any text leads to the end, in order; the first stands for all of them.
   std::vector<int32_t> rests_;
   int32_t accept_ = 0, round_ = 0;
-  size_t work_ = 0;
 };
 
 // Without the states from which nothing leads to an end.
 Dfa pruned(const Dfa& dfa, const std::string& where) {
-  const size_t n = dfa.states.size();
-  std::vector<std::vector<int16_t>> before(n);
-  std::vector<int16_t> open;
-  std::vector<int16_t> number(n, -1);
-  for (size_t i = 0; i < n; ++i) {
-    int16_t last = -1;
-    for (const int16_t to : dfa.states[i].next)
-      if (to >= 0 && to != last)
-        before[static_cast<size_t>(last = to)].push_back(static_cast<int16_t>(i));
-    if (dfa.states[i].accepts) open.push_back(static_cast<int16_t>(i));
-  }
-  while (!open.empty()) {
-    const auto s = static_cast<size_t>(open.back());
-    open.pop_back();
-    if (number[s] >= 0) continue;
-    number[s] = 0;
-    open.insert(open.end(), before[s].begin(), before[s].end());
-  }
-  if (number[0] < 0)
+  std::array<bool, 256> all;
+  all.fill(true);
+  const std::vector<bool> ends = states_that_end(dfa, all);
+  if (!ends[0])
     refuse(where, "no text meets it (control characters are never written, lengths count)");
+  const size_t n = dfa.states.size();
+  std::vector<int16_t> number(n, -1);
   int16_t kept = 0;
-  for (int16_t& i : number)
-    if (i >= 0) i = kept++;
+  for (size_t i = 0; i < n; ++i)
+    if (ends[i]) number[i] = kept++;
   Dfa out;
   for (size_t i = 0; i < n; ++i) {
     if (number[i] < 0) continue;
@@ -601,6 +591,28 @@ Dfa pruned(const Dfa& dfa, const std::string& where) {
     out.states.push_back(state);
   }
   return out;
+}
+
+// Characters of the longest text; none where there is no longest. All states lead to an end.
+std::optional<int32_t> longest(const Dfa& dfa) {
+  constexpr int32_t kFresh = -2, kOpen = -1;
+  std::vector<int32_t> known(dfa.states.size(), kFresh);
+  const auto from = [&](const auto& self, size_t i) -> bool {  // false: it may go on for ever
+    if (known[i] != kFresh) return known[i] != kOpen;
+    known[i] = kOpen;
+    const Dfa::State& state = dfa.states[i];
+    int32_t most = 0, last = -1;
+    for (const int16_t to : state.next) {
+      if (to < 0 || to == last) continue;
+      last = to;
+      if (!self(self, static_cast<size_t>(to))) return false;
+      most = std::max(most, known[static_cast<size_t>(to)] + (state.within ? 0 : 1));
+    }
+    known[i] = most;
+    return true;
+  };
+  if (!from(from, 0)) return std::nullopt;
+  return known[0];
 }
 
 // Held to so many characters: a state is one of `dfa` and how many characters were begun.
@@ -654,10 +666,38 @@ void digits_between(const std::string& least, const std::string& most, const std
 
 }  // namespace
 
-Dfa compile_pattern(std::string_view pattern, const std::string& where, int32_t least,
-                    int32_t most) {
+std::vector<bool> states_that_end(const Dfa& dfa, const std::array<bool, 256>& may_come) {
+  const size_t n = dfa.states.size();
+  std::vector<std::vector<int16_t>> before(n);
+  std::vector<int16_t> open;
+  for (size_t i = 0; i < n; ++i) {
+    int16_t last = -1;  // neighbouring bytes mostly lead to the same
+    for (size_t b = 0; b < may_come.size(); ++b) {
+      const int16_t to = dfa.states[i].next[b];
+      if (to < 0 || to == last || !may_come[b]) continue;
+      last = to;
+      before[static_cast<size_t>(to)].push_back(static_cast<int16_t>(i));
+    }
+    if (dfa.states[i].accepts) open.push_back(static_cast<int16_t>(i));
+  }
+  std::vector<bool> ends(n);
+  while (!open.empty()) {
+    const auto s = static_cast<size_t>(open.back());
+    open.pop_back();
+    if (ends[s]) continue;
+    ends[s] = true;
+    open.insert(open.end(), before[s].begin(), before[s].end());
+  }
+  return ends;
+}
+
+Dfa compile_pattern(std::string_view pattern, const std::string& where, int32_t least, int32_t most,
+                    PatternBudget* budget) {
+  PatternBudget own;
   const Part whole = Parser(pattern, where).whole();
-  Dfa out = pruned(Nfa(where).deterministic(whole), where);
+  Dfa out = pruned(Nfa(where, budget != nullptr ? *budget : own).deterministic(whole), where);
+  if (const std::optional<int32_t> own_most = longest(out); own_most && most >= *own_most)
+    most = -1;
   if (least > 0 || most >= 0) out = pruned(counted(out, least, most, where), where);
   return out;
 }

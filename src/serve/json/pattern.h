@@ -20,6 +20,12 @@ struct Dfa {
   std::vector<State> states;
 };
 
+// What compiling may take: steps of some twenty nanoseconds each, of all patterns of a request together, since
+// whoever asks decides how many there are.
+struct PatternBudget {
+  size_t steps = 10'000'000;
+};
+
 /// A pattern of ECMA-262 with the flag u, over what stands between the quotes of a JSON string: characters as
 /// they are, `"` and `\` with a `\` before them, never control characters. Without ^ and $ the match may lie
 /// anywhere within the text. Of so many characters; `most` -1: of any number.
@@ -28,9 +34,12 @@ struct Dfa {
 /// allow the same texts), ^ at the beginning and $ at the end of an alternative of the whole pattern.
 ///
 /// Errors: invalid_argument for everything else with the place in the pattern, for a pattern that no text
-/// meets, and for more than 4,096 states. Cost: milliseconds; some tenths of a second at most.
+/// meets, for more than 4,096 states, and where `budget` (null: one of its own) is used up. Cost: milliseconds.
 Dfa compile_pattern(std::string_view pattern, const std::string& where, int32_t least = 0,
-                    int32_t most = -1);
+                    int32_t most = -1, PatternBudget* budget = nullptr);
+
+// Of each state whether bytes of those that `may_come` lead from it to an end.
+std::vector<bool> states_that_end(const Dfa& dfa, const std::array<bool, 256>& may_come);
 
 // The pattern of a "format" of JSON Schema; empty: not known.
 std::string format_pattern(std::string_view format);

@@ -216,7 +216,7 @@ TEST(JsonPattern, RefusesWithThePlace) {
            {deep, "f: at character 101, \"(\": groups lie deeper"},
            {"^(?:a|b)*a(?:a|b){14}$", "f: it has more than 4096 states"},
            {"(((a{999}){999}){999}){999}", "f: it has more than 4096 states"},
-           {"(((){999}){999}){999}", "f: it has more than 4096 states"},
+           {"(((){999}){999}){999}", "f: compiling the patterns takes too long"},
            {"^\\n$", "f: no text meets it"},
            {"^[]$", "f: no text meets it"}}) {
     try {
@@ -227,6 +227,34 @@ TEST(JsonPattern, RefusesWithThePlace) {
       EXPECT_EQ(e.code(), Errc::invalid_argument);
     }
   }
+}
+
+// What a pattern keeps anyway is not counted; what it does not, is.
+TEST(JsonPattern, ALongestTextThatIsShorterCostsNothing) {
+  const std::string mail = format_pattern("email");
+  EXPECT_EQ(compile_pattern(mail, "f", 0, 254).states.size(),
+            compile_pattern(mail, "f").states.size());
+  EXPECT_EQ(compile_pattern("^(?:\u00e9|\"){3}$", "f", 0, 3).states.size(),
+            compile_pattern("^(?:\u00e9|\"){3}$", "f").states.size());
+  EXPECT_TRUE(takes("^a{1,5}$", "aaaaa"));
+  EXPECT_FALSE(takes(compile_pattern("^a{1,5}$", "f", 0, 4), "aaaaa"));
+  EXPECT_TRUE(takes(compile_pattern("^a{1,5}$", "f", 0, 5), "aaaaa"));
+}
+
+// However many patterns a request has, compiling them takes so much together.
+TEST(JsonPattern, ManyTogetherAreRefusedWhereTheyTakeTooLong) {
+  PatternBudget budget;
+  int compiled = 0;
+  try {
+    for (; compiled < 10'000; ++compiled)
+      compile_pattern(fmt::format("^(?:[a-z]{{1,40}}-){{0,{}}}x$", 20 + compiled % 20), "f", 0, -1,
+                      &budget);
+    ADD_FAILURE() << "ten thousand were compiled";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string_view(e.what()).find("takes too long"), std::string_view::npos)
+        << e.what();
+  }
+  EXPECT_GT(compiled, 10);
 }
 
 }  // namespace

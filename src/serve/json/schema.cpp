@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 
 #include "base/error.h"
 
@@ -52,7 +53,8 @@ class Deeper {
 
 class Compiler {
  public:
-  Compiler(const Json& schema, std::string where) : whole_(schema), where_(std::move(where)) {}
+  Compiler(const Json& schema, std::string where, PatternBudget* budget)
+      : whole_(schema), where_(std::move(where)), budget_(budget != nullptr ? *budget : own_) {}
 
   JsonSchema compiled() {
     out_.root = compile(whole_, where_);
@@ -349,8 +351,7 @@ class Compiler {
       refuse(where + ".format", "it cannot stand beside pattern; leave one of them out");
     if (pattern != nullptr) {
       if (pattern->if_string() == nullptr) refuse(where + ".pattern", "it must be a text");
-      return add(compile_pattern(*pattern->if_string(), where + ".pattern", n.least, n.most),
-                 where + ".pattern");
+      return held_to(*pattern->if_string(), n.least, n.most, where + ".pattern");
     }
     if (format == nullptr) return -1;
     const std::string text =
@@ -359,13 +360,18 @@ class Compiler {
       refuse(where + ".format",
              "it is not supported (date, time, date-time, uuid, ipv4 and email are); leave it out "
              "and check the value afterwards");
-    return add(compile_pattern(text, where + ".format", n.least, n.most), where + ".format");
+    return held_to(text, n.least, n.most, where + ".format");
   }
-  int32_t add(Dfa dfa, const std::string& where) {
+  // Equal ones are compiled once: a schema has many dates.
+  int32_t held_to(const std::string& pattern, int32_t least, int32_t most,
+                  const std::string& where) {
+    const auto [at, fresh] = patterns_.try_emplace({pattern, least, most}, -1);
+    if (!fresh) return at->second;
+    Dfa dfa = compile_pattern(pattern, where, least, most, &budget_);
     if ((states_ += dfa.states.size()) > kMostStates)
       refuse(where, "the patterns of the schema have more than 16384 states; make them smaller");
     out_.patterns.push_back(std::move(dfa));
-    return static_cast<int32_t>(out_.patterns.size() - 1);
+    return at->second = static_cast<int32_t>(out_.patterns.size() - 1);
   }
 
   // The number of the pattern of integers within the bounds that it gives, -1 without any.
@@ -389,7 +395,7 @@ class Compiler {
     }
     if (last.empty()) return -1;
     if (least > most) refuse(last, "no integer of at most 15 digits lies within the bounds");
-    return add(compile_pattern(integer_pattern(least, most), last), last);
+    return held_to(integer_pattern(least, most), 0, -1, last);
   }
 
   // enum and const: each value as it is written.
@@ -471,14 +477,18 @@ class Compiler {
   int32_t any_ = -1;
   int depth_ = 0;
   size_t states_ = 0;
+  PatternBudget own_;
+  PatternBudget& budget_;
+  std::map<std::tuple<std::string, int32_t, int32_t>, int32_t> patterns_;
   std::map<const Json*, int32_t> known_;
   std::set<const Json*> open_;
 };
 
 }  // namespace
 
-JsonSchema compile_json_schema(const Json& schema, const std::string& where) {
-  return Compiler(schema, where).compiled();
+JsonSchema compile_json_schema(const Json& schema, const std::string& where,
+                               PatternBudget* budget) {
+  return Compiler(schema, where, budget).compiled();
 }
 
 }  // namespace saturate::serve

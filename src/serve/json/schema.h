@@ -46,6 +46,8 @@ struct JsonSchema {
 //
 // Errors: invalid_argument for everything else, naming the place ("<where>.properties.age.minimum"), and
 // for a schema that no finite value meets.
-JsonSchema compile_json_schema(const Json& schema, const std::string& where);
+// `budget`: of the patterns of several schemas together; null: each its own.
+JsonSchema compile_json_schema(const Json& schema, const std::string& where,
+                               PatternBudget* budget = nullptr);
 
 }  // namespace saturate::serve
