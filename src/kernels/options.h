@@ -21,14 +21,14 @@ struct KernelOptions {
       gemm_table;  // tuned choices of products; null: their list's order
   std::shared_ptr<const AttentionTable> attention_table;  // of attention
   std::string matmul;  // the one implementation of products that may run; "": any that fits
-  CpuLevel cpu = CpuLevel::amx;  // the newest that kernels of packed weights may use
+  CpuLevel cpu = CpuLevel::amx;  // the newest that kernels chosen by it may use
   bool allow_tf32 = false;       // f32 products of a recorded list may use TF32 (train.tf32)
   bool allow_bf16 = false;       // on the CPU they may round operands to bf16 (train.precision)
 };
 
 // What the environment decides, for the program and the Python module to read once as they start:
 // SATURATE_MATMUL names the one implementation of products, SATURATE_CPU (plain, avx2, avx512, vnni, bf16 or amx)
-// the newest instruction set of packed weights, both for measurements. Errors: invalid_argument for
+// the newest instruction set of packed weights, of attention and beam steps, both for measurements. Errors: invalid_argument for
 // another word in SATURATE_CPU.
 KernelOptions kernel_options_from_environment();
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 
+#include "kernels/gemm/packed/packed_linear.h"
 #include "ops/computed_rows.h"
 #include "ops/store_rows.h"
 
@@ -95,6 +96,7 @@ std::unique_ptr<RecordedPlan> record_step(std::span<const EnsembleModel> models,
   ensemble.ld = tape.info(logits).cols;
   ensemble.dtype = tape.compute_type();
   ensemble.eos = static_cast<int32_t>(c.eos_id);
+  ensemble.level = std::min(kernels::cpu_level(), store.kernels().cpu);
   const auto candidates = static_cast<size_t>(rows * o.beam);
   const kernels::BeamStepArgs args{
       .logits = ensemble.mean,
@@ -113,7 +115,8 @@ std::unique_ptr<RecordedPlan> record_step(std::span<const EnsembleModel> models,
       .dtype = ensemble.models > 0 ? store.wide_type() : tape.compute_type(),
       .eos = ensemble.eos,
       .banned = static_cast<int32_t>(c.pad_id == c.eos_id ? -1 : c.pad_id),
-      .draws = o.sampling};
+      .draws = o.sampling,
+      .level = ensemble.level};
   // The rules of sentences change the logits where they lie, the last to read them.
   tape.record("beam_step", {logits}, {}, [=](const Run& r) {
     if (ensemble.models > 0) {

@@ -6,25 +6,17 @@
 #include <type_traits>
 
 #include "kernels/decode/beam_row_wide.h"
-#include "kernels/gemm/packed/packed_linear.h"
 #include "kernels/host/vector_math.h"
 
 namespace saturate::kernels {
 namespace {
 
-#if defined(__x86_64__)
-bool is_wide() {
-  static const bool wide = cpu_level() >= CpuLevel::avx512;
-  return wide;
-}
-#endif
-
 // The largest of z[0 .. n) that are numbers.
 template <class T>
-T largest(const T* z, int64_t n) {
+T largest(const T* z, int64_t n, [[maybe_unused]] bool wide) {
 #if defined(__x86_64__)
   if constexpr (std::is_same_v<T, float>)
-    if (is_wide()) return largest_avx512(z, n);
+    if (wide) return largest_avx512(z, n);
 #endif
   constexpr int64_t kLanes = 16;
   T lanes[kLanes];
@@ -38,10 +30,10 @@ T largest(const T* z, int64_t n) {
 }
 
 template <class T>
-T exp_sum(const T* z, int64_t n, T top) {
+T exp_sum(const T* z, int64_t n, T top, [[maybe_unused]] bool wide) {
 #if defined(__x86_64__)
   if constexpr (std::is_same_v<T, float>)
-    if (is_wide()) return exp_sum_avx512(z, n, top);
+    if (wide) return exp_sum_avx512(z, n, top);
 #endif
   return lane_sum<T>(n, [z, top](int64_t c) { return vector_exp(z[c] - top); });
 }
@@ -53,7 +45,7 @@ std::vector<T> largest_of_stretches(const LogitsRow<T>& logits) {
   std::vector<T> tops(static_cast<size_t>((logits.count + kStretch - 1) / kStretch));
   for (size_t i = 0; i < tops.size(); ++i) {
     const int64_t first = static_cast<int64_t>(i) * kStretch;
-    tops[i] = largest(logits.z + first, std::min(kStretch, logits.count - first));
+    tops[i] = largest(logits.z + first, std::min(kStretch, logits.count - first), logits.wide);
   }
   return tops;
 }
@@ -64,7 +56,7 @@ template <class T>
 T log_sum(const LogitsRow<T>& logits, const std::vector<T>& tops) {
   const T top = *std::max_element(tops.begin(), tops.end());
   const T* const z = logits.z;
-  return top + std::log(exp_sum(z, logits.count, top));
+  return top + std::log(exp_sum(z, logits.count, top, logits.wide));
 }
 template float log_sum(const LogitsRow<float>&, const std::vector<float>&);
 template double log_sum(const LogitsRow<double>&, const std::vector<double>&);

@@ -16,6 +16,7 @@ struct LogitsRow {
   T* z = nullptr;
   int64_t count = 0;
   const int32_t* ids = nullptr;  // null: column c is token c
+  bool wide = false;             // vectors of sixteen floats may run; the bits are the same
   int32_t id(int64_t column) const {
     return ids == nullptr ? static_cast<int32_t>(column) : ids[column];
   }
@@ -31,10 +32,11 @@ struct LogitsRow {
 template <class T, class Args>
 LogitsRow<T> logits_row(const Args& a, void* logits, int64_t row) {
   T* const z = static_cast<T*>(logits);
-  if (a.columns == nullptr) return {z + row * a.ld, a.vocab, nullptr};
+  const bool wide = a.level >= CpuLevel::avx512;
+  if (a.columns == nullptr) return {z + row * a.ld, a.vocab, nullptr, wide};
   const int64_t s = row / a.beam;
   const TokenColumns& c = a.columns[s];
-  return {z + s * a.beam * a.ld + row % a.beam * c.ld, c.count, c.ids};
+  return {z + s * a.beam * a.ld + row % a.beam * c.ld, c.count, c.ids, wide};
 }
 
 // Token j of a row's translation, j < positions[row].

@@ -1,42 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/decode/beam_row_cpu.h"
+
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
 
-#include "kernels/decode/beam_row_wide.h"
 #include "kernels/gemm/packed/packed_linear.h"
 
 namespace saturate::kernels {
 namespace {
 
-#if defined(__x86_64__)
-TEST(BeamRowWide, SumsAndFindsTheLargestOfEveryLength) {
+// Of every length, with values that are no numbers, infinite or far apart, and one behind the row that is
+// nobody's.
+TEST(BeamRow, HasTheSameBitsOnEveryProcessor) {
   if (cpu_level() < CpuLevel::avx512) GTEST_SKIP() << "no AVX-512 here";
   for (int64_t n = 1; n < 300; ++n) {
     std::vector<float> z;
     for (int64_t i = 0; i < n; ++i)
-      z.push_back(static_cast<float>(20 * std::sin(3.7 * static_cast<double>(i * n))));
-    z[static_cast<size_t>(n / 2)] = -std::numeric_limits<float>::infinity();
-    if (n > 2) z[static_cast<size_t>(n / 3)] = NAN;
-    z.push_back(1e30f);  // nobody's
-    float top = -std::numeric_limits<float>::infinity();
-    for (int64_t i = 0; i < n; ++i)
-      top = z[static_cast<size_t>(i)] > top ? z[static_cast<size_t>(i)] : top;
-    EXPECT_EQ(largest_avx512(z.data(), n), top) << n;
-    if (n > 2) {
-      EXPECT_TRUE(std::isnan(exp_sum_avx512(z.data(), n, top))) << n;
-      z[static_cast<size_t>(n / 3)] = top - 1;
+      z.push_back(static_cast<float>(60 * std::sin(3.7 * static_cast<double>(i * n))));
+    z.push_back(1e30f);
+    const auto at = [&](int64_t i) -> float& { return z[static_cast<size_t>(i)]; };
+    if (n > 3) at(n / 2) = -std::numeric_limits<float>::infinity();
+    for (const bool number : {true, false}) {
+      if (!number) at(n / 3) = NAN;
+      const LogitsRow<float> narrow{z.data(), n, nullptr, false}, wide{z.data(), n, nullptr, true};
+      const std::vector<float> tops = largest_of_stretches(narrow);
+      EXPECT_EQ(largest_of_stretches(wide), tops) << n;
+      const float sum = log_sum(narrow, tops), same = log_sum(wide, tops);
+      EXPECT_EQ(std::isnan(same), std::isnan(sum)) << n;
+      if (!std::isnan(sum)) {
+        EXPECT_EQ(std::bit_cast<uint32_t>(same), std::bit_cast<uint32_t>(sum)) << n;
+      }
+      if (number && n > 3) {
+        double exact = 0;
+        for (int64_t i = 0; i < n; ++i) exact += std::exp(static_cast<double>(at(i)));
+        EXPECT_NEAR(sum, std::log(exact), 1e-5) << n;
+      }
     }
-    if (n == 1) continue;  // nothing but minus infinity
-    double sum = 0;
-    for (int64_t i = 0; i < n; ++i)
-      sum += std::exp(static_cast<double>(z[static_cast<size_t>(i)] - top));
-    EXPECT_NEAR(exp_sum_avx512(z.data(), n, top) / sum, 1, 1e-6) << n;
   }
 }
-#endif
 
 }  // namespace
 }  // namespace saturate::kernels

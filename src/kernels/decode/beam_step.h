@@ -5,6 +5,7 @@
 #include "base/dtype.h"
 #include "kernels/decode/token_draw.h"
 #include "kernels/decode/token_rules.h"
+#include "kernels/options.h"
 #include "runtime/context.h"
 
 namespace saturate::kernels {
@@ -138,6 +139,7 @@ struct BeamStepArgs {
   int32_t eos = 0;
   int32_t banned = -1;  // never chosen (padding), though it keeps its probability; -1: none
   bool draws = false;   // whether a sentence may have `drawn`
+  CpuLevel level = CpuLevel::plain;  // the newest that may run on a CPU: cpu_level() or older
 };
 
 void beam_step(const Context& ctx, const BeamStepArgs& args);

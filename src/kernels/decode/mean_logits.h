@@ -44,6 +44,7 @@ struct MeanLogitsArgs {
   int64_t vocab = 0, ld = 0;
   DType dtype = DType::f32;
   int32_t eos = 0;
+  CpuLevel level = CpuLevel::plain;  // the newest that may run on a CPU: cpu_level() or older
 };
 
 void mean_logits(const Context& ctx, const MeanLogitsArgs& args);
