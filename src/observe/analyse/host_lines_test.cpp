@@ -152,6 +152,11 @@ TEST(HostLines, ABackwardPassIsOfTheLineThatCallsTheModel) {
   EXPECT_EQ(h.calls[0].at.where(), "train.py:6");
   EXPECT_NEAR(h.calls[0].share, 8.0 / 17, 0.05);
   EXPECT_NEAR(h.calls[0].share + h.calls[0].backward, 1, 0.05);
+  // So is what was issued, by the same calls.
+  const WorkLines& work = g.device().work_lines;
+  ASSERT_FALSE(work.calls.empty());
+  EXPECT_GT(work.lines.size(), work.calls.size());
+  EXPECT_EQ(work.calls[0].at.where(), "train.py:6");
   ASSERT_TRUE(g.verdict.line) << g.verdict.why;
   EXPECT_EQ(g.verdict.line->at.where(), "train.py:6") << g.verdict.why;
   EXPECT_NE(g.verdict.why.find("model(x) in train.py:6 (main), with its part of the backward pass"),

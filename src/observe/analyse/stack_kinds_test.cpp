@@ -43,6 +43,21 @@ TEST(StackKinds, WhatMakesCodeIsToldFromWhatRunsIt) {
   for (const uint32_t stack : {runs, imported}) EXPECT_FALSE(kinds.compiles(stack));
 }
 
+TEST(StackKinds, AnArrayIsReadWhereItsValueIsAskedFor) {
+  Trace t;
+  const uint32_t value = stack_of(t, {{"main", kMain, 9},
+                                      {"ArrayImpl.__float__", PACKAGES "jax/_src/array.py", 300},
+                                      {"ArrayImpl._value", PACKAGES "jax/_src/array.py", 637}});
+  const uint32_t ready =
+      stack_of(t, {{"main", kMain, 9}, {"block_until_ready", PACKAGES "jax/_src/api.py", 3000}});
+  const uint32_t shape =
+      stack_of(t, {{"main", kMain, 9}, {"ArrayImpl.shape", PACKAGES "jax/_src/array.py", 200}});
+  const uint32_t own = stack_of(t, {{"main", kMain, 9}, {"Meter._value", kMain, 30}});
+  const StackKinds kinds(t);
+  for (const uint32_t stack : {value, ready}) EXPECT_TRUE(kinds.reads_value(stack));
+  for (const uint32_t stack : {shape, own}) EXPECT_FALSE(kinds.reads_value(stack));
+}
+
 TEST(StackKinds, DataAreMadeWhereTheNextIsAskedFor) {
   Trace t;
   const uint32_t none = stack_of(t, {{"main", kMain, 9},

@@ -386,6 +386,16 @@ TEST(Fusion, OfAnEagerNetworkIsPossible) {
   ASSERT_NE(fix, possible.end());
   EXPECT_EQ(fix->speedup, 1);
   EXPECT_GT(fix->high, kWorthPossible);
+  // Also where joining the few neighbours that work element by element brings a little by itself.
+  const Told some = tell([](Simulator& s, int) {
+    for (int i = 0; i < 10; ++i) {
+      s.kernel("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT", 150'000);
+      s.kernel("vectorized_layer_norm_kernel<float, float>", 60'000);
+      s.kernel("vectorized_elementwise_kernel<8, bfloat16_copy_kernel", 30'000);
+      s.kernel("vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>", 30'000);
+    }
+  });
+  EXPECT_TRUE(std::any_of(some.fixes.possible.begin(), some.fixes.possible.end(), is_fusion));
   EXPECT_TRUE(
       std::none_of(compiled.fixes.possible.begin(), compiled.fixes.possible.end(), is_fusion));
 }

@@ -117,6 +117,30 @@ TEST(VerdictOfStacks, DataMadeWhereTheLoopAsksForThemAreTheLoaders) {
   EXPECT_EQ(batches(kSorts).verdict.id, "host_bound");
 }
 
+// A wait of JAX's is no call of CUDA's: the host sleeps and works in a function that reads an array.
+TEST(VerdictOfStacks, ReadingAnArrayIsAWaitForTheDevice) {
+  const auto program = [](const char* function, bool planted) {
+    const std::vector<Frame> reads = {
+        {"main", "/home/a/train.py", 250, "float(loss)"},
+        {function, "/v/lib/python3.12/site-packages/jax/_src/array.py", 637}};
+    Phases phases;
+    const Step step = [&](Simulator& s, int) {
+      if (planted) phases.work(s, 8 * kMs, reads);
+      layers(s, 20, 100'000, 5'000);
+    };
+    return tell(step, [&](Trace& t) { phases.sample(t); });
+  };
+  const Told before = program("ArrayImpl._value", true);
+  EXPECT_EQ(before.verdict.id, "sync_bound");
+  const Fix* const syncs = find(before.fixes, FixKind::syncs);
+  const double gain = before.step_ns / program("ArrayImpl._value", false).step_ns;
+  EXPECT_FALSE(syncs->ceiling);
+  EXPECT_GT(gain, syncs->low);
+  EXPECT_LT(gain, syncs->high);
+  EXPECT_NEAR(syncs->speedup / gain, 1, 0.1);
+  EXPECT_EQ(program("ArrayImpl.reshape", true).verdict.id, "host_bound");
+}
+
 // A wait cannot go while what is waited for is printed.
 TEST(VerdictOfStacks, PrintingValuesIsTheHostsWork) {
   const auto program = [](const std::vector<Frame>& work) {
