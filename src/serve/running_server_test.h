@@ -29,29 +29,11 @@ inline TranslateConfig decoding() {
   return c;
 }
 
-// Two adapters of the first layer; B of both is zero, as training begins.
-inline model::Lora two_adapters() {
-  model::LoraLinear linear;
-  linear.projection = "decoder.layers.0.self.qkv";
-  linear.columns = 16;
-  for (const int32_t adapter : {0, 1}) {
-    model::LoraPart& part = linear.parts.emplace_back();
-    part.rows = 48;
-    part.rank = 2;
-    part.scale = 4;
-    part.adapter = adapter;
-  }
-  model::Lora lora;
-  lora.linears = {linear};
-  lora.side_by_side = 2;
-  return lora;
-}
-
 // The language model with both, the second of which does something.
 inline train::LoadedModel adapted_model() {
   train::LoadedModel m =
-      train::random_model(model::ModelKind::decoder_only, kLongest, two_adapters());
-  const ParameterId b = m.store->find(two_adapters().linears[0].b_name(1));
+      train::random_model(model::ModelKind::decoder_only, kLongest, train::two_adapters());
+  const ParameterId b = m.store->find(train::two_adapters().linears[0].b_name(1));
   std::vector<float> values(static_cast<size_t>(m.store->spec(b).size()));
   for (size_t i = 0; i < values.size(); ++i) values[i] = i % 3 == 0 ? 2.0f : -1.0f;
   const Stream stream{Device{}};

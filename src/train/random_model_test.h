@@ -7,6 +7,24 @@
 
 namespace saturate::train {
 
+// Two adapters of the first layer, for `beside`; B of both is zero, as training begins.
+inline model::Lora two_adapters() {
+  model::LoraLinear linear;
+  linear.projection = "decoder.layers.0.self.qkv";
+  linear.columns = 16;
+  for (const int32_t adapter : {0, 1}) {
+    model::LoraPart& part = linear.parts.emplace_back();
+    part.rows = 48;
+    part.rank = 2;
+    part.scale = 4;
+    part.adapter = adapter;
+  }
+  model::Lora lora;
+  lora.linears = {linear};
+  lora.side_by_side = 2;
+  return lora;
+}
+
 inline LoadedModel random_model(model::ModelKind kind, int64_t max_positions = 40,
                                 const model::Lora& beside = {}) {
   const data::Tokenizer bytes = data::Tokenizer::bytes();

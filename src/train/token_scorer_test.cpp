@@ -84,21 +84,9 @@ TEST(TokenScorer, TheLikeliestAreInOrderAndAllTogetherAreCertain) {
 
 // A greedy continuation is made of the likeliest tokens, under each of several adapters.
 TEST(TokenScorer, AgreesWithWhatIsGenerated) {
-  model::LoraLinear linear;
-  linear.projection = "decoder.layers.0.self.qkv";
-  linear.columns = 16;
-  model::Lora lora;
-  lora.side_by_side = 2;
-  for (const int32_t adapter : {0, 1}) {
-    model::LoraPart& part = linear.parts.emplace_back();
-    part.rows = 48;
-    part.rank = 2;
-    part.scale = 4;
-    part.adapter = adapter;
-  }
-  lora.linears = {linear};
+  const model::Lora lora = two_adapters();
   const LoadedModel m = random_model(model::ModelKind::decoder_only, kLongest, lora);
-  const ParameterId b = m.store->find(linear.b_name(1));
+  const ParameterId b = m.store->find(lora.linears[0].b_name(1));
   std::vector<float> values(static_cast<size_t>(m.store->spec(b).size()));
   for (size_t i = 0; i < values.size(); ++i) values[i] = i % 3 == 0 ? 2.0f : -1.0f;
   m.store->set(Stream{Device{}}, b, values.data());

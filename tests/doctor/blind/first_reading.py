@@ -228,11 +228,8 @@ def edited_line(path, line, edits):
 
 
 def open_line(report, said, edits):
-    """The text of the line that a report's verdict names, and whether it or its caller is `said` (path:line), or one of
-    a list of such, within two lines: a statement may take several. `edits` were made before the program ran."""
-    if isinstance(said, list):
-        every = [open_line(report, one, edits) for one in said]
-        return every[0][0], any(right for _, right in every)
+    """The text of the line that a report's verdict names, and whether it or its caller is `said` (path:line) within two
+    lines: a statement may take several. `edits` were made before the program ran."""
     named = report["verdict"].get("line")
     if not named:
         return "", not said
@@ -274,9 +271,10 @@ def judge_one(folder, row):
         judged["line_right"] = function in planted_functions((HERE / f"{row['program']}.py").read_text("utf-8"))
     elif cause != "none" and row["program"] in open_programs():
         case = case_of(row["program"])
-        judged["line"], judged["line_right"] = open_line(planted, case["LINE"], case.get("EDITS", []))
+        edits = case.get("EDITS", [])
+        judged["line"], judged["line_right"] = open_line(planted, case["LINE"], edits)
         if case.get("LINES"):
-            judged["line_accepted"] = open_line(planted, [case["LINE"], *case["LINES"]], case.get("EDITS", []))[1]
+            judged["line_accepted"] = any(open_line(planted, said, edits)[1] for said in [case["LINE"], *case["LINES"]])
     itself = cause == "none" and row["program"] in open_programs()  # it has no twin: nothing was planted
     if itself:
         healthy = folder / f"{row['program']}.planted.json"
