@@ -16,6 +16,7 @@ COMMAND = ["main.py", "--model", "deeplabv3plus_mobilenet", "--gpu_id", "0", "--
            "--lr", "0.01", "--crop_size", "513", "--batch_size", "16", "--output_stride", "16"]
 EDITS = [
     ("utils/visualizer.py", 1, 1, ""),
+    ("main.py", 224, 224, ""),
     ("main.py", 247, 247, "    model = network.modeling.__dict__[opts.model](num_classes=opts.num_classes, "
                           "output_stride=opts.output_stride, pretrained_backbone=False)"),
     ("main.py", 350, 375, ""),
