@@ -48,7 +48,8 @@ from transformers.utils import ModelOutput, logging
     ("gym/decision_transformer/models/trajectory_gpt2.py", 676, 676, "        head_mask = [None] * self.config.n_layer"),
 ]
 REPAIR = [("gym/experiment.py", 118, 154, """\
-    flat = {key: np.concatenate([path[key] for path in trajectories]) for key in ('actions', 'rewards', 'terminals')}
+    flat = {key: np.concatenate([path[key] for path in trajectories])
+            for key in ('actions', 'rewards', 'terminals')}
     flat_togo = np.concatenate([np.cumsum(path['rewards'][::-1])[::-1] for path in trajectories])
     starts = np.cumsum(traj_lens) - traj_lens
 

@@ -2,10 +2,10 @@
 """DiT-XL/2 draws eight pictures of 256 x 256 pixels with guidance: a step takes the noise of one of 250 times away.
 
 An engineer sees 28 wide transformer layers work on 16 x 256 tokens, some twenty milliseconds of the GPU, which Python
-launches in a third of that. Products are in TF32, as the script asks, and everything else is in float32. The repair runs
-the network under bf16 autocast, around the whole loop so that weights are converted once. The other repair keeps the
-tables of the diffusion on the GPU, which are copied there several times a step, each time with a wait. In both variants
-the weights are those of a new network, and the decoder that makes pixels at the end is left out.
+launches in a third of that. Products are in TF32, as the script asks, and everything else is in float32. The repair
+runs the network under bf16 autocast, around the whole loop so that weights are converted once. The other repair keeps
+the tables of the diffusion on the GPU, which are copied there several times a step, each time with a wait. In both
+variants the weights are those of a new network, and the decoder that makes pixels at the end is left out.
 """
 CAUSE = "precision"
 LINE = "diffusion/gaussian_diffusion.py:279"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hlb-CIFAR10, once the fastest way to 94 percent: a small ResNet in half precision, 1024 pictures of 32 x 32 a step, SGD.
+"""hlb-CIFAR10, once the fastest to 94 percent: a small ResNet in half precision, 1024 small pictures a step, SGD.
 
-An engineer sees what can be done without compiling done: all pictures lie on the GPU and are cut, turned and mixed there
-for a whole epoch at once, weights and activations are half as long and lie as tensor cores want them, two optimizers
-update all weights with a few operations, and the loss is read once an epoch. The GPU works for longer than Python needs
-to launch it. Nothing simple gains a tenth. Both variants are the same: the pictures are made up, and nothing is tested
-in between.
+An engineer sees what can be done without compiling done: all pictures lie on the GPU and are cut, turned and mixed
+there for a whole epoch at once, weights and activations are half as long and lie as tensor cores want them, two
+optimizers update all weights with a few operations, and the loss is read once an epoch. The GPU works for longer than
+Python needs to launch it. Nothing simple gains a tenth. Both variants are the same: the pictures are made up, and
+nothing is tested in between.
 """
 CAUSE = "none"
 LINE = ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Informer foretells a transformer's next day from the two before it: 32 windows of 48 hours a step, three layers, Adam.
+"""Informer foretells a transformer's next day from the two before: 32 windows of 48 hours a step, three layers.
 
 An engineer sees some seven hundred operations a step on 1536 rows of 512 numbers, two or three microseconds each, which
 Python cannot launch as fast. Besides, the sparse attention makes its indices on the CPU and the loss is fetched between
@@ -13,8 +13,8 @@ LINES = ["exp/exp_informer.py:155", "exp/exp_informer.py:173", "models/attn.py:1
 REPOSITORY = "zhouhaoyi/Informer2020"
 COMMIT = "29f2a739226a509202a092b464163da81fa74960"
 COMMAND = ["main_informer.py", "--model", "informer", "--data", "ETTh1", "--features", "M", "--seq_len", "48",
-           "--label_len", "48", "--pred_len", "24", "--e_layers", "2", "--d_layers", "1", "--attn", "prob", "--des", "Exp",
-           "--itr", "5", "--factor", "3"]
+           "--label_len", "48", "--pred_len", "24", "--e_layers", "2", "--d_layers", "1", "--attn", "prob",
+           "--des", "Exp", "--itr", "5", "--factor", "3"]
 EDITS = [
     ("exp/exp_basic.py", 17, 17, ""),
     ("utils/tools.py", 26, 26, "        self.val_loss_min = np.inf"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nanochat's base training at depth 12, compiled, in bf16: a step is one of eight pieces of 32 x 2048 tokens, then Muon.
+"""nanochat's base training at depth 12, compiled, in bf16: a step is one of eight pieces of 32 x 2048 tokens.
 
 An engineer sees what a well-kept trainer looks like: wide batches, all of the network in compiled code, flash attention
 of the library with full context, as the script recommends where a faster package is missing, optimizers compiled too,

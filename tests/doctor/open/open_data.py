@@ -437,8 +437,8 @@ def discussions(file, random):
             near = [[] for _ in range(nodes)]
             popular = np.floor(np.arange(1, nodes) * random.random(nodes - 1) ** 3).astype(int)
             more = random.integers(nodes, size=(nodes // 6, 2))
-            for a, b in [*zip(range(1, nodes), popular.tolist()), *(pair for pair in more.tolist() if pair[0] != pair[1])]:
-                if b not in near[a]:
+            for a, b in [*zip(range(1, nodes), popular.tolist()), *more.tolist()]:
+                if a != b and b not in near[a]:
                     near[a].append(b)
                     near[b].append(a)
             text.write(f"{nodes} {i % 2}\n")

@@ -2,11 +2,11 @@
 """A graph isomorphism network tells two kinds of discussions apart: 32 graphs of some 430 nodes a step, Adam.
 
 An engineer sees two sparse matrices put together anew for every batch, from Python lists: which node belongs to which
-graph is a list of thirteen thousand pairs, and each node's edge to itself two ranges as long, which PyTorch reads number
-by number. The GPU waits for that, because the loss is fetched in every step; what it computes is small. The repair makes
-the same numbers with arange and repeat_interleave. The other repair sorts each matrix once: a sparse product does so
-anew for one that is not marked as sorted, and waits for what it counted. In both variants the graphs are made up, and
-nothing is tested in between.
+graph is a list of thirteen thousand pairs, and each node's edge to itself two ranges as long, which PyTorch reads
+number by number. The GPU waits for that, because the loss is fetched in every step; what it computes is small. The
+repair makes the same numbers with arange and repeat_interleave. The other repair sorts each matrix once: a sparse
+product does so anew for one that is not marked as sorted, and waits for what it counted. In both variants the graphs
+are made up, and nothing is tested in between.
 """
 CAUSE = "host"
 LINE = "models/graphcnn.py:197"
