@@ -2,10 +2,10 @@
 """DeepLabV3+ with MobileNet learns to mark things in photographs: sixteen pieces of 513 x 513 pixels a step, SGD.
 
 An engineer sees two workers read a photograph and its mask, stretch both by up to two, cut a piece out and make floats
-of it, ten milliseconds or more for each: sixteen of them take twice as long as the network, whose GPU waits. The repair
-starts twelve workers. The other repair runs the network under bf16 autocast, in which the GPU is done sooner and waits
-longer. In both variants the photographs are made up, weights are not fetched, nothing is drawn, and nothing is tested
-in between.
+of it, five milliseconds or more for each, and put sixteen together, fifty megabytes: that takes longer than the
+network's step, and the GPU waits. The repair starts twelve workers. The other repair runs the network under bf16
+autocast, in which the GPU is done sooner and waits longer. In both variants the photographs are made up, weights are
+not fetched, nothing is drawn, and nothing is tested in between.
 """
 CAUSE = "input"
 LINE = "main.py:327"

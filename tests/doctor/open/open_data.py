@@ -456,15 +456,17 @@ def films(file, random):
 
 
 def photographs(folder, random):
-    """Photographs of 500 x 375 pixels with masks of 21 kinds, 64 named over and over."""
+    """Photographs of 500 x 375 pixels, a hundred kilobytes each, with masks of 21 kinds, 64 named over and over."""
     from PIL import Image
 
     inside = folder / "VOCdevkit/VOC2012"
     for name in ("JPEGImages", "SegmentationClass", "SegmentationClassAug", "ImageSets/Segmentation"):
         (inside / name).mkdir(parents=True, exist_ok=True)
     for i in range(64):
-        small = Image.fromarray(random.integers(256, size=(47, 63, 3), dtype=np.uint8))
-        small.resize((500, 375)).save(inside / f"JPEGImages/{i:06}.jpg", quality=90)
+        small = Image.fromarray(random.integers(256, size=(47, 63, 3), dtype=np.uint8)).resize((500, 375))
+        grain = np.asarray(small) + random.normal(0, 12, size=(375, 500, 1))
+        picture = Image.fromarray(grain.clip(0, 255).astype(np.uint8))
+        picture.save(inside / f"JPEGImages/{i:06}.jpg", quality=90)
         mask = Image.fromarray(random.integers(21, size=(5, 6), dtype=np.uint8)).resize((500, 375), Image.NEAREST)
         for name in ("SegmentationClass", "SegmentationClassAug"):
             mask.save(inside / f"{name}/{i:06}.png")

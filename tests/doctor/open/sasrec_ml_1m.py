@@ -2,8 +2,8 @@
 """SASRec learns from a million ratings what is watched next: the last 200 films of 128 users a step, Adam.
 
 An engineer sees three processes that put batches together film by film: for each of up to 200 places of 128 users a
-random number is drawn with NumPy, checked against what the user has seen, and written into an array, some forty
-milliseconds a batch. The network is small, width 50, and its step takes about half the time in which a batch arrives.
+random number is drawn with NumPy, checked against what the user has seen, and written into an array, some thirty
+milliseconds a batch. The network is small, width 50, and its step takes less time than a batch needs to arrive.
 The repair starts twelve processes. The other repair prints the loss in every fiftieth step, the only one that it then
 waits for. In both variants the ratings are made up.
 """
