@@ -414,6 +414,93 @@ def sixth_set(repositories, random):
             np.save(repositories / name / f"data/{file}.npy", some)
 
 
+def hops(file, random):
+    """Episodes of a hopping robot: 600 of 200 to 720 moves, eleven numbers seen and three done at each."""
+    episodes = []
+    for _ in range(600):
+        moves = random.integers(200, 720)
+        ended = np.zeros(moves, dtype=bool)
+        ended[-1] = True
+        episodes.append({"observations": random.normal(size=(moves, 11)).astype(np.float32),
+                         "actions": random.uniform(-1, 1, (moves, 3)).astype(np.float32),
+                         "rewards": random.uniform(1, 5, moves).astype(np.float32), "terminals": ended})
+    file.write_bytes(pickle.dumps(episodes))
+
+
+def discussions(file, random):
+    """Graphs of who answered whom: 1000 of two kinds, some 430 nodes each, a tree and a few edges more, no labels."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open(file, "w") as text:
+        text.write("1000\n")
+        for i in range(1000):
+            nodes = int(random.integers(150, 710))
+            near = [[] for _ in range(nodes)]
+            popular = np.floor(np.arange(1, nodes) * random.random(nodes - 1) ** 3).astype(int)
+            more = random.integers(nodes, size=(nodes // 6, 2))
+            for a, b in [*zip(range(1, nodes), popular.tolist()), *more.tolist()]:
+                if a != b and b not in near[a]:
+                    near[a].append(b)
+                    near[b].append(a)
+            text.write(f"{nodes} {i % 2}\n")
+            text.write("".join(f"0 {len(others)} {' '.join(map(str, others))}\n" for others in near))
+
+
+def films(file, random):
+    """A million ratings: 6040 people who saw 165 of 3416 films on average, in the order in which they did."""
+    file.parent.mkdir(exist_ok=True)
+    with open(file, "w") as text:
+        for person in range(1, 6041):
+            number = min(2000, 20 + int(random.gamma(0.7, 207)))
+            seen = random.permutation(3416)[:number] + 1
+            text.write("".join(f"{person} {film}\n" for film in seen.tolist()))
+
+
+def photographs(folder, random):
+    """Photographs of 500 x 375 pixels, a hundred kilobytes each, with masks of 21 kinds, 64 named over and over."""
+    from PIL import Image
+
+    inside = folder / "VOCdevkit/VOC2012"
+    for name in ("JPEGImages", "SegmentationClass", "SegmentationClassAug", "ImageSets/Segmentation"):
+        (inside / name).mkdir(parents=True, exist_ok=True)
+    for i in range(64):
+        small = Image.fromarray(random.integers(256, size=(47, 63, 3), dtype=np.uint8)).resize((500, 375))
+        grain = np.asarray(small) + random.normal(0, 12, size=(375, 500, 1))
+        picture = Image.fromarray(grain.clip(0, 255).astype(np.uint8))
+        picture.save(inside / f"JPEGImages/{i:06}.jpg", quality=90)
+        mask = Image.fromarray(random.integers(21, size=(5, 6), dtype=np.uint8)).resize((500, 375), Image.NEAREST)
+        for name in ("SegmentationClass", "SegmentationClassAug"):
+            mask.save(inside / f"{name}/{i:06}.png")
+    names = "".join(f"{i % 64:06}\n" for i in range(10582))
+    (folder / "train_aug.txt").write_text(names)
+    (inside / "ImageSets/Segmentation/val.txt").write_text(names[:7 * 1449])
+
+
+def oil(file, random):
+    """Two years of hours: a date and seven numbers, as those of one electricity transformer."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    hours = np.datetime64("2016-07-01T00") + np.arange(17420)
+    values = random.normal(size=(17420, 7)).cumsum(axis=0) / 10 + 5 * np.sin(np.arange(17420) * np.pi / 12)[:, None]
+    with open(file, "w") as text:
+        text.write("date,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT\n")
+        for hour, row in zip(hours, values.tolist()):
+            text.write(f"{str(hour).replace('T', ' ')}:00:00,{','.join(f'{value:.6f}' for value in row)}\n")
+
+
+def seventh_set(repositories, random):
+    if (repositories / "kzl+decision-transformer").is_dir():
+        hops(repositories / "kzl+decision-transformer/gym/data/hopper-medium-v2.pkl", random)
+    if (repositories / "weihua916+powerful-gnns").is_dir():
+        discussions(repositories / "weihua916+powerful-gnns/dataset/REDDITBINARY/REDDITBINARY.txt", random)
+    if (repositories / "pmixer+SASRec.pytorch").is_dir():
+        films(repositories / "pmixer+SASRec.pytorch/python/data/ml-1m.txt", random)
+    if (repositories / "VainF+DeepLabV3Plus-Pytorch").is_dir():
+        photographs(repositories / "VainF+DeepLabV3Plus-Pytorch/datasets/data", random)
+    if (repositories / "zhouhaoyi+Informer2020").is_dir():
+        oil(repositories / "zhouhaoyi+Informer2020/data/ETT/ETTh1.csv", random)
+    if (repositories / "Liuhong99+Sophia").is_dir():
+        tokens(repositories / "Liuhong99+Sophia/data/openwebtext", random, ("train.bin", "val.bin"), 2000000)
+
+
 def main():
     repositories, random = pathlib.Path(sys.argv[1]), np.random.default_rng(0)
     if (repositories / "spro+char-rnn.pytorch").is_dir():
@@ -422,6 +509,7 @@ def main():
     fourth_set(repositories, np.random.default_rng(3))
     fifth_set(repositories, np.random.default_rng(4))
     sixth_set(repositories, np.random.default_rng(5))
+    seventh_set(repositories, np.random.default_rng(6))
     if not (repositories / "karpathy+nanoGPT").is_dir():
         return
     nanogpt(repositories / "karpathy+nanoGPT", random)
