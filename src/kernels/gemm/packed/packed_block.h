@@ -15,7 +15,7 @@ struct Block {
   const void* x = nullptr;  // rows of the operand as the kernel reads it
   int64_t x_bytes = 0;      // from row to row
   int64_t x_part = 0;       // f32_amx(): from the first bf16 part of x to the second, to the third
-  char* room = nullptr;  // f32_amx(): of this thread, kPartsRoom * steps up to a whole tile's bytes
+  char* room = nullptr;     // f32_amx(): of this thread, parts_room() bytes
   int64_t rows = 0;
   const int32_t* row_of =
       nullptr;                  // which of x and y each of `rows` is; null: they follow each other
@@ -42,8 +42,8 @@ void f32_avx2(const Block& b);
 void f32_avx512(const Block& b);
 // x is three parts of bf16, rows of whole tiles one behind the other, whether they are listed or not.
 void f32_amx(const Block& b);
-constexpr int64_t kPartsRoom =
-    3 * 2 * kPanel * 2;  // two panels in three parts, bytes for each of k
+constexpr int64_t kPartsRoom = int64_t{3} * 2 * 64 * kLine;  // two panels in three parts, 128 of k
+constexpr int64_t parts_room(int64_t rows) { return kPartsRoom + (rows + 31) / 32 * 4096; }
 // x is four |x| and four bytes with all bits set where x is negative, by turns; no x is negative where the second runs.
 void s8_avx2(const Block& b);
 void s8_avx2_positive(const Block& b);

@@ -210,7 +210,7 @@ struct Halves {
   b.x_bytes = stride;
   b.x_part = part;
   b.steps = a.w.k;
-  multiply(a, kernel, b, 2 * kPanel, static_cast<size_t>(kPartsRoom * up(a.w.k, 32)));
+  multiply(a, kernel, b, 2 * kPanel, static_cast<size_t>(parts_room(wanted(a))));
 }
 
 // x as the others read it: values that bf16 holds, as floats, in whole pairs.

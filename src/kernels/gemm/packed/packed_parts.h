@@ -8,21 +8,25 @@
 namespace saturate::kernels::packed {
 namespace {
 
-// As multiply_tiles(), with two panels' parts in b.room: tiles 4 and 5 hold one part of x, 6 and 7 one of the weights, in an order
-// in which either stays from one product to the next.
+// Of k at a time, whose parts of two panels (24 KiB) stay in the first-level cache while all rows pass.
+constexpr int64_t kPartsK = 128, kPartsPanel = kPartsK / 2 * kLine;
+static_assert(kPartsRoom == 3 * 2 * kPartsPanel);
+
+// Adds `steps` tiles of k to the sums of two panels, whose parts lie in b.room: tiles 0 to 3 are sums as in multiply_tiles(), 4 and 5
+// hold one part of x, 6 and 7 one of the weights, in an order in which either stays from one product to the next.
 template <class Tiles, bool kLower, bool kTwo>
-void multiply_parts(Tiles& t, const Block& b, const Place& at, float* sums) {
-  const int64_t steps = (b.steps + 31) / 32 * kTileSteps, panel_bytes = steps * kLine;
-  const char* const upper = static_cast<const char*>(b.x) + at.row * b.x_bytes;
+void add_parts(Tiles& t, const Block& b, const Place& at, int64_t first, int64_t steps,
+               float* sums) {
+  const char* const upper = static_cast<const char*>(b.x) + at.row * b.x_bytes + 2 * first;
   const char* const lower = upper + at.upper * b.x_bytes;
   const auto x = [&](int part, int64_t s) {
-    t.template load<4>(upper + part * b.x_part + s * 4, b.x_bytes);
-    if constexpr (kLower) t.template load<5>(lower + part * b.x_part + s * 4, b.x_bytes);
+    t.template load<4>(upper + part * b.x_part + s * kLine, b.x_bytes);
+    if constexpr (kLower) t.template load<5>(lower + part * b.x_part + s * kLine, b.x_bytes);
   };
   const auto w = [&](int part, int64_t s) {
-    const char* const from = b.room + part * 2 * panel_bytes + s * kLine;
+    const char* const from = b.room + part * 2 * kPartsPanel + s * kTileSteps * kLine;
     t.template load<6>(from, kLine);
-    if constexpr (kTwo) t.template load<7>(from + panel_bytes, kLine);
+    if constexpr (kTwo) t.template load<7>(from + kPartsPanel, kLine);
   };
   const auto dots = [&] {
     t.template dot<0, 4, 6>();
@@ -30,11 +34,18 @@ void multiply_parts(Tiles& t, const Block& b, const Place& at, float* sums) {
     if constexpr (kLower) t.template dot<2, 5, 6>();
     if constexpr (kLower && kTwo) t.template dot<3, 5, 7>();
   };
-  t.template zero<0>();
-  if constexpr (kTwo) t.template zero<1>();
-  if constexpr (kLower) t.template zero<2>();
-  if constexpr (kLower && kTwo) t.template zero<3>();
-  for (int64_t s = 0; s < steps; s += kTileSteps) {
+  const auto begin = [&]<int T>() {
+    if (first == 0) {
+      t.template zero<T>();
+    } else {
+      t.template load<T>(reinterpret_cast<const char*>(sums + T * kTileSums), kLine);
+    }
+  };
+  begin.template operator()<0>();
+  if constexpr (kTwo) begin.template operator()<1>();
+  if constexpr (kLower) begin.template operator()<2>();
+  if constexpr (kLower && kTwo) begin.template operator()<3>();
+  for (int64_t s = 0; s < steps; ++s) {
     x(0, s), w(2, s), dots();
     w(1, s), dots();
     x(1, s), dots();
@@ -48,35 +59,40 @@ void multiply_parts(Tiles& t, const Block& b, const Place& at, float* sums) {
   if constexpr (kLower && kTwo) t.template store<3>(sums + 3 * kTileSums);
 }
 
-// Panels are split when their turn comes, two at a time, and all rows pass them: a tenth to a third of the time, where panels that
-// lie split would take half as many bytes more, which few rows wait for.
+// Panels are split when their turn comes: those that lay split would take half as many bytes more, which few rows wait for. Sums
+// of 32 rows by two panels wait in the room, behind the parts, for the next of k.
 template <class Tiles, class Sums>
 void multiply_by_parts(Tiles& t, const Block& b) {
   constexpr int64_t kRows = 2 * kTileRows;
-  const int64_t panel_bytes = (b.steps + 31) / 32 * kTileSteps * kLine;
-  alignas(64) float sums[4 * kTileSums];
+  auto* const sums = reinterpret_cast<float*>(b.room + kPartsRoom);
   int64_t configured = 0;
   for (int64_t panel = b.first; panel < b.last; panel += 2) {
     const int64_t panels = b.last - panel < 2 ? 1 : 2;
-    for (int64_t p = 0; p < panels; ++p) {
-      split_panel(b.w + (panel + p) * b.steps * kLine, b.steps, 2 * panel_bytes,
-                  b.room + p * panel_bytes);
-    }
-    for (int64_t row = 0; row < b.rows; row += kRows) {
-      const int64_t rows = b.rows - row < kRows ? b.rows - row : kRows;
-      const int64_t upper = rows < kTileRows ? rows : kTileRows;
-      const Place at{.row = row, .upper = upper, .lower = rows - upper, .panel = panel};
-      if (rows != configured) t.configure(upper, at.lower);
-      configured = rows;
-      if (panels == 2) {
-        at.lower > 0 ? multiply_parts<Tiles, true, true>(t, b, at, sums)
-                     : multiply_parts<Tiles, false, true>(t, b, at, sums);
-      } else {
-        at.lower > 0 ? multiply_parts<Tiles, true, false>(t, b, at, sums)
-                     : multiply_parts<Tiles, false, false>(t, b, at, sums);
+    for (int64_t first = 0; first < b.steps; first += kPartsK) {
+      const int64_t count = b.steps - first < kPartsK ? b.steps - first : kPartsK;
+      const int64_t steps = (count + 31) / 32;
+      for (int64_t p = 0; p < panels; ++p) {
+        split_panel(b.w + ((panel + p) * b.steps + first) * kLine, count, 2 * kPartsPanel,
+                    b.room + p * kPartsPanel);
       }
-      finish_rows<Sums>(b, row, upper, panel, panels, sums);
-      finish_rows<Sums>(b, row + upper, at.lower, panel, panels, sums + 2 * kTileSums);
+      for (int64_t row = 0; row < b.rows; row += kRows) {
+        const int64_t rows = b.rows - row < kRows ? b.rows - row : kRows;
+        const int64_t upper = rows < kTileRows ? rows : kTileRows;
+        const Place at{.row = row, .upper = upper, .lower = rows - upper, .panel = panel};
+        float* const to = sums + row / kRows * 4 * kTileSums;
+        if (rows != configured) t.configure(upper, at.lower);
+        configured = rows;
+        if (panels == 2) {
+          at.lower > 0 ? add_parts<Tiles, true, true>(t, b, at, first, steps, to)
+                       : add_parts<Tiles, false, true>(t, b, at, first, steps, to);
+        } else {
+          at.lower > 0 ? add_parts<Tiles, true, false>(t, b, at, first, steps, to)
+                       : add_parts<Tiles, false, false>(t, b, at, first, steps, to);
+        }
+        if (first + count < b.steps) continue;
+        finish_rows<Sums>(b, row, upper, panel, panels, to);
+        finish_rows<Sums>(b, row + upper, at.lower, panel, panels, to + 2 * kTileSums);
+      }
     }
   }
 }

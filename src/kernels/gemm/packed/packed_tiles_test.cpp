@@ -251,8 +251,9 @@ TEST(PackedParts, AddUpToTheNumber) {
 // are listed alone.
 TEST(PackedParts, GiveTheSumsOfDoublePrecision) {
   if (cpu_level() < CpuLevel::bf16) GTEST_SKIP() << "no AVX512-BF16 here";
-  const std::array<int64_t, 3> sizes[] = {{1, 16, 1},    {5, 33, 131},  {16, 64, 64},
-                                          {17, 130, 40}, {32, 32, 512}, {45, 300, 96}};
+  const std::array<int64_t, 3> sizes[] = {{1, 16, 1},     {5, 33, 131},  {16, 64, 64},
+                                          {17, 130, 140}, {32, 32, 512}, {45, 300, 96},
+                                          {70, 40, 257}};
   for (const auto& [rows, n, k] : sizes) {
     Problem p = make(2 * rows, n, k);
     const PackedWeights w(PackedType::f32, p.w.data(), n, k);
@@ -263,7 +264,7 @@ TEST(PackedParts, GiveTheSumsOfDoublePrecision) {
       listed.push_back(static_cast<int32_t>(2 * r + r % 2));
       packed::split_row(p.x.data() + listed.back() * k, k, part, x.data() + r * stride);
     }
-    const Buffer room({}, static_cast<size_t>(packed::kPartsRoom * ((k + 31) / 32 * 32)));
+    const Buffer room({}, static_cast<size_t>(packed::parts_room(rows)));
     TilesHere<float> tiles;
     const Block b{.x = x.data(),
                   .x_bytes = stride,
