@@ -61,7 +61,7 @@ function(layer name)
       set(arch_avx512 skylake-avx512)
       set(arch_vnni cascadelake)
       set(arch_bf16 cooperlake)
-      set(arch_amx "cooperlake;-mamx-tile;-mamx-int8;-mamx-bf16")
+      set(arch_amx "cascadelake;-mamx-tile;-mamx-int8;-mamx-bf16")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
         "-march=${arch_${CMAKE_MATCH_1}};-Wno-uninitialized;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>")
     endif()

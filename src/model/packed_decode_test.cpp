@@ -71,7 +71,7 @@ TEST(PackedDecode, ASentenceHasTheSameBitsInEveryBatchAndOnEveryInstructionSet) 
     const int beam = type == PackedType::f32 ? 1 : 3;
     std::vector<std::vector<Hypothesis>> first;
     for (int level = 0; level <= static_cast<int>(kernels::cpu_level()); ++level) {
-      if (type != PackedType::s8 && level == static_cast<int>(CpuLevel::amx)) first.clear();
+      if (type == PackedType::bf16 && level == static_cast<int>(CpuLevel::amx)) first.clear();
       TestModel m(small(beam == 3), DType::f32, {}, 4);
       kernels::KernelOptions newest;
       newest.cpu = static_cast<CpuLevel>(level);

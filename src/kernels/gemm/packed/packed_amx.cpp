@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of packed int8, bf16 and f32 weights with AMX. Compiled for such processors: see packed_block.h.
+// Products of packed int8 and bf16 weights with AMX. Compiled for such processors: see packed_block.h.
 #if defined(__x86_64__)
 #include "kernels/gemm/packed/packed_bf16.h"
-#include "kernels/gemm/packed/packed_parts.h"
 #include "kernels/gemm/packed/packed_sums.h"
 #include "kernels/gemm/packed/packed_tiles.h"
 
@@ -62,12 +61,6 @@ struct AmxBf16 : Amx {
 void s8_amx(const Block& b) {
   AmxBytes tiles;
   multiply_by_tiles<AmxBytes, Sums8>(tiles, b);
-  _tile_release();
-}
-
-void f32_amx(const Block& b) {
-  AmxBf16 tiles;
-  multiply_by_parts<AmxBf16, SumsF32>(tiles, b);
   _tile_release();
 }
 

@@ -14,8 +14,6 @@ constexpr int64_t kLine = 64;
 struct Block {
   const void* x = nullptr;  // rows of the operand as the kernel reads it
   int64_t x_bytes = 0;      // from row to row
-  int64_t x_part = 0;       // f32_amx(): from the first bf16 part of x to the second, to the third
-  char* room = nullptr;     // f32_amx(): of this thread, parts_room() bytes
   int64_t rows = 0;
   const int32_t* row_of =
       nullptr;                  // which of x and y each of `rows` is; null: they follow each other
@@ -40,10 +38,6 @@ void f32_plain(const Block& b);
 void s8_plain(const Block& b);  // x is s16
 void f32_avx2(const Block& b);
 void f32_avx512(const Block& b);
-// x is three parts of bf16, rows of whole tiles one behind the other, whether they are listed or not.
-void f32_amx(const Block& b);
-constexpr int64_t kPartsRoom = int64_t{3} * 2 * 64 * kLine;  // two panels in three parts, 128 of k
-constexpr int64_t parts_room(int64_t rows) { return kPartsRoom + (rows + 31) / 32 * 4096; }
 // x is four |x| and four bytes with all bits set where x is negative, by turns; no x is negative where the second runs.
 void s8_avx2(const Block& b);
 void s8_avx2_positive(const Block& b);
@@ -66,11 +60,5 @@ void round_row_avx512(const float* x, int64_t count, float factor, int64_t strid
 int32_t round_row_signs(const float* x, int64_t count, float factor, char* to);
 // Pairs of bf16 as in a panel, and zeros from `count` to `stride`, which is a multiple of 32.
 void round_row_bf16(const float* x, int64_t count, int64_t stride, uint16_t* q);
-// Three bf16 numbers whose sum is the f32 one: its nearest, that of what is left, and what is left then. Exact from 2^-102
-// to 2^127.99 in size; an infinity and what is beyond leave what is no number. The parts lie `part` bytes from each other;
-// zeros from `count` to a multiple of 32.
-void split_row(const float* x, int64_t count, int64_t part, char* to);
-// The same of a panel of f32, `count` lines, as lines of pairs.
-void split_panel(const char* panel, int64_t count, int64_t part, char* to);
 
 }  // namespace saturate::kernels::packed

@@ -5,7 +5,6 @@
 
 namespace saturate::kernels::packed {
 
-void linear_f32_amx(const Context& ctx, const PackedLinearArgs& args);  // takes scratch too
 void linear_f32_avx512(const Context& ctx, const PackedLinearArgs& args);
 void linear_f32_avx2(const Context& ctx, const PackedLinearArgs& args);
 void linear_f32_plain(const Context& ctx, const PackedLinearArgs& args);
@@ -19,7 +18,6 @@ void linear_bf16_dot(const Context& ctx, const PackedLinearArgs& args);
 void linear_bf16_avx512(const Context& ctx, const PackedLinearArgs& args);
 void linear_bf16_avx2(const Context& ctx, const PackedLinearArgs& args);
 void linear_bf16_plain(const Context& ctx, const PackedLinearArgs& args);
-int64_t f32_parts_bytes(const Context& ctx, const PackedLinearArgs& args) noexcept;
 int64_t bf16_scratch_bytes(const Context& ctx, const PackedLinearArgs& args) noexcept;
 int64_t s8_scratch_bytes(const Context& ctx, const PackedLinearArgs& args) noexcept;
 // Up to 16 rows of k weights, w, as one panel, which is zeros before. s8: and their scales and offsets.

@@ -21,8 +21,7 @@ Fit fits(const Context&, const PackedLinearArgs& a) noexcept {
   }
   if (kLevel == CpuLevel::amx && kType == PackedType::s8 && a.w.k % 64 != 0)
     return {"k is no multiple of 64 (a tile)"};
-  if (kLevel == CpuLevel::amx && kType == PackedType::bf16 && a.w.k % 32 != 0)
-    return {"k is no multiple of 32 (a tile)"};
+  if (kLevel == CpuLevel::amx && a.w.k % 32 != 0) return {"k is no multiple of 32 (a tile)"};
   if (a.level >= kLevel) return {};
   if (kLevel == CpuLevel::amx) return {"no AMX here, or SATURATE_CPU excludes it"};
   if (kLevel == CpuLevel::bf16) return {"no AVX512-BF16 here, or SATURATE_CPU excludes it"};
@@ -32,8 +31,6 @@ Fit fits(const Context&, const PackedLinearArgs& a) noexcept {
 }
 
 constexpr Impl<PackedLinearArgs> kImpls[] = {
-    {"packed_f32_amx_cpu", DeviceKind::cpu, fits<PackedType::f32, CpuLevel::amx>,
-     packed::linear_f32_amx, packed::f32_parts_bytes},
     {"packed_f32_avx512_cpu", DeviceKind::cpu, fits<PackedType::f32, CpuLevel::avx512>,
      packed::linear_f32_avx512},
     {"packed_f32_avx2_cpu", DeviceKind::cpu, fits<PackedType::f32, CpuLevel::avx2>,

@@ -98,12 +98,10 @@ CpuLevel cpu_level() noexcept;
 // Aliasing  none.
 // Stream    the CPU's: done at return.
 // Order     bitwise equal for every number of rows and threads and every instruction set: an element
-//           of y is one chain of fused multiply-adds over ascending k (f32, bf16) or exact (s8). AMX alone
-//           has another order, its own: of bf16 odd and even k of 32 apart, then both; of f32 the same of six
-//           products of its bf16 parts, as close to the exact sum as the chain is, and a row that holds
-//           an infinity or 3.39e38 and more gives what is no number.
+//           of y is one chain of fused multiply-adds over ascending k (f32, bf16) or exact (s8). Of
+//           bf16 AMX alone has another order, its own: odd and even k of 32 apart, then both.
 // Errors    invalid_argument for sizes and pointers; unsupported where no implementation fits.
-// Cost      2 rows n k flops; s8 and bf16 also one pass over x, f32 with AMX one over x and weights. The weights are read once for every six rows,
+// Cost      2 rows n k flops; s8 and bf16 also one pass over x. The weights are read once for every six rows,
 //           from the second-level cache if 2 KiB * k fit there.
 // Source    Goto and van de Geijn, ACM TOMS 34 (2008), with the operand packed that never changes;
 //           s8 as Jacob et al., arXiv:1712.05877, without zero points; measured in LADDER.md.

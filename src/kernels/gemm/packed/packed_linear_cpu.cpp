@@ -48,17 +48,9 @@ int64_t row_of(const PackedLinearArgs& a, int64_t i) {
   return a;
 }
 
-// Aligned to a line of 64, until the thread ends or asks for more.
-char* room_of_thread(size_t bytes) {
-  thread_local Buffer room;
-  if (room.bytes() < bytes) room = Buffer({}, bytes);
-  return room.as<char>();
-}
-
 // Threads share the panels, whole groups of eight: 4 Mflop each at least, or where rows are few 512 KiB
 // of weights, which take as long to come from memory.
-void multiply(const PackedLinearArgs& a, Kernel kernel, const Block& operand, int64_t step_flops,
-              size_t room_bytes = 0) {
+void multiply(const PackedLinearArgs& a, Kernel kernel, const Block& operand, int64_t step_flops) {
   Block whole = operand;
   whole.rows = wanted(a);
   whole.row_of = wanted(a) < a.rows ? a.listed + 1 : nullptr;
@@ -75,7 +67,6 @@ void multiply(const PackedLinearArgs& a, Kernel kernel, const Block& operand, in
   const int64_t grain = std::min(kWorth / flops, kWorthBytes / (whole.steps * kLine * kGroup));
   parallel_for_long(groups, std::max<int64_t>(1, grain), [&](int64_t begin, int64_t end) {
     Block part = whole;
-    if (room_bytes > 0) part.room = room_of_thread(room_bytes);
     part.first = begin * kGroup;
     part.last = std::min(panels, end * kGroup);
     kernel(part);
@@ -194,25 +185,6 @@ struct Halves {
   static int64_t stride(int64_t k) { return up(k, 32) + 32; }
   static void round(const float* x, int64_t k, Out* out) { round_row_bf16(x, k, stride(k), out); }
 };
-// x as f32_amx() reads it: the wanted rows one behind the other, in three parts.
-[[maybe_unused]] int64_t part_stride(int64_t k) { return 2 * Halves::stride(k); }
-[[maybe_unused]] void linear_f32_by_parts(const Context& ctx, const PackedLinearArgs& a,
-                                          Kernel kernel) {
-  const int64_t stride = part_stride(a.w.k), part = wanted(a) * stride;
-  auto* const parts = static_cast<char*>(ctx.workspace);
-  parallel_for(wanted(a), std::max<int64_t>(1, 65536 / stride), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      split_row(a.x + row_of(a, i) * a.ldx, a.w.k, part, parts + i * stride);
-    }
-  });
-  Block b;
-  b.x = parts;
-  b.x_bytes = stride;
-  b.x_part = part;
-  b.steps = a.w.k;
-  multiply(a, kernel, b, 2 * kPanel, static_cast<size_t>(parts_room(wanted(a))));
-}
-
 // x as the others read it: values that bf16 holds, as floats, in whole pairs.
 struct Wide {
   using Out = float;
@@ -251,9 +223,6 @@ void linear_s8_plain(const Context& ctx, const PackedLinearArgs& a) {
 }
 
 #if defined(__x86_64__)
-void linear_f32_amx(const Context& ctx, const PackedLinearArgs& a) {
-  linear_f32_by_parts(ctx, a, f32_amx);
-}
 void linear_f32_avx512(const Context&, const PackedLinearArgs& a) { linear_f32(a, f32_avx512); }
 void linear_f32_avx2(const Context&, const PackedLinearArgs& a) { linear_f32(a, f32_avx2); }
 void linear_s8_vnni(const Context& ctx, const PackedLinearArgs& a) {
@@ -282,17 +251,12 @@ void linear_bf16_amx(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false
 void linear_bf16_dot(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 void linear_bf16_avx512(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 void linear_bf16_avx2(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
-void linear_f32_amx(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 void linear_f32_avx512(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 void linear_f32_avx2(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 void linear_s8_vnni(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 void linear_s8_amx(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 void linear_s8_avx2(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 #endif
-
-int64_t f32_parts_bytes(const Context&, const PackedLinearArgs& a) noexcept {
-  return 3 * a.rows * part_stride(a.w.k);
-}
 
 int64_t bf16_scratch_bytes(const Context&, const PackedLinearArgs& a) noexcept {
   return a.rows * std::max<int64_t>(2 * Halves::stride(a.w.k), 4 * Wide::stride(a.w.k));

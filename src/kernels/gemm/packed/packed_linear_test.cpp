@@ -139,9 +139,9 @@ std::vector<CpuLevel> levels() {
   return all;
 }
 
-// AMX sums bf16 in an order of its own, and f32 as parts of bf16.
+// AMX sums bf16 in an order of its own.
 bool same_bits(PackedType type, CpuLevel a, CpuLevel b) {
-  return type == PackedType::s8 || (a == CpuLevel::amx) == (b == CpuLevel::amx);
+  return type != PackedType::bf16 || (a == CpuLevel::amx) == (b == CpuLevel::amx);
 }
 
 constexpr PackedType kTypes[] = {PackedType::f32, PackedType::s8, PackedType::bf16};

@@ -54,14 +54,13 @@ template <class Sums, class Sum>
 void finish_rows(const Block& b, int64_t row, int64_t rows, int64_t panel, int64_t panels,
                  const Sum* sums) {
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t at = row_at(b, row + r);
     for (int64_t p = 0; p < panels; ++p) {
       typename Sums::Acc sum = Sums::load_sums(sums + p * kTileSums + r * 16);
-      finish<Sums>(b, at, (panel + p) * kPanel, &sum);
+      finish<Sums>(b, row + r, (panel + p) * kPanel, &sum);
     }
     if (b.activate != nullptr) {
       const int64_t column = panel * kPanel, most = b.n - column;
-      b.activate(b.y + at * b.ldy + column, most < panels * kPanel ? most : panels * kPanel);
+      b.activate(b.y + (row + r) * b.ldy + column, most < panels * kPanel ? most : panels * kPanel);
     }
   }
 }

@@ -3,11 +3,8 @@
 // machines without it: every row, panel and step is where the instruction expects it.
 #include "kernels/gemm/packed/packed_tiles.h"
 
-#include "kernels/gemm/packed/packed_parts.h"
-
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -207,101 +204,6 @@ TEST(PackedTiles, HalvesGiveTheSumsOfDoublePrecision) {
             << rows << "x" << n << "x" << k << " row " << r << " column " << j;
       }
     }
-  }
-}
-
-// Numbers of all sizes, whose parts have all of their bits.
-TEST(PackedParts, AddUpToTheNumber) {
-  if (cpu_level() < CpuLevel::bf16) GTEST_SKIP() << "no AVX512-BF16 here";
-  constexpr int64_t kCount = 40, kBytes = 128, kLines = 16;
-  alignas(64) std::array<float, kCount * 16> x{};
-  for (size_t i = 0; i < x.size(); ++i) {
-    x[i] = std::ldexp(1.0f + static_cast<float>(i * 26237 % 8388608) / 8388608.0f,
-                      static_cast<int>(i % 228) - 102);
-    if (i % 3 == 0) x[i] = -x[i];
-  }
-  x[7] = 0;
-  const auto part = [](const char* at) {
-    Bf16 v;
-    std::memcpy(&v, at, 2);
-    return to_float(v);
-  };
-  std::vector<char> row(3 * kBytes, 1);
-  packed::split_row(x.data(), kCount, kBytes, row.data());
-  for (int64_t i = 0; i < 64; ++i) {
-    float sum = 0;
-    for (int64_t p = 2; p >= 0; --p) sum += part(row.data() + p * kBytes + 2 * i);
-    EXPECT_EQ(sum, i < kCount ? x[static_cast<size_t>(i)] : 0.0f) << i;
-  }
-  alignas(64) std::array<char, 3 * 2 * kLines * 64> lines;
-  lines.fill(1);
-  packed::split_panel(reinterpret_cast<const char*>(x.data()), kCount - 1, 2 * kLines * 64,
-                      lines.data());
-  for (int64_t k = 0; k < 64; ++k) {
-    for (int64_t c = 0; c < 16; ++c) {
-      float sum = 0;
-      for (int64_t p = 2; p >= 0; --p)
-        sum += part(lines.data() + p * 2 * kLines * 64 + k / 2 * 64 + c * 4 + k % 2 * 2);
-      EXPECT_EQ(sum, k < kCount - 1 ? x[static_cast<size_t>(k * 16 + c)] : 0.0f) << k << " " << c;
-    }
-  }
-}
-
-// As close to the sums of double precision as a chain of fused multiply-adds is, by what either is off in the mean; rows that
-// are listed alone.
-TEST(PackedParts, GiveTheSumsOfDoublePrecision) {
-  if (cpu_level() < CpuLevel::bf16) GTEST_SKIP() << "no AVX512-BF16 here";
-  const std::array<int64_t, 3> sizes[] = {{1, 16, 1},     {5, 33, 131},  {16, 64, 64},
-                                          {17, 130, 140}, {32, 32, 512}, {45, 300, 96},
-                                          {70, 40, 257}};
-  for (const auto& [rows, n, k] : sizes) {
-    Problem p = make(2 * rows, n, k);
-    const PackedWeights w(PackedType::f32, p.w.data(), n, k);
-    const int64_t stride = (k + 31) / 32 * 64, part = rows * stride;
-    std::vector<char> x(static_cast<size_t>(3 * part));
-    std::vector<int32_t> listed;
-    for (int64_t r = 0; r < rows; ++r) {
-      listed.push_back(static_cast<int32_t>(2 * r + r % 2));
-      packed::split_row(p.x.data() + listed.back() * k, k, part, x.data() + r * stride);
-    }
-    const Buffer room({}, static_cast<size_t>(packed::parts_room(rows)));
-    TilesHere<float> tiles;
-    const Block b{.x = x.data(),
-                  .x_bytes = stride,
-                  .x_part = part,
-                  .room = room.as<char>(),
-                  .rows = rows,
-                  .row_of = listed.data(),
-                  .steps = k,
-                  .w = w.view().panels,
-                  .first = 0,
-                  .last = (n + 15) / 16,
-                  .n = n,
-                  .y = p.y.data(),
-                  .ldy = n};
-    packed::multiply_by_parts<TilesHere<float>, SumsHere<float>>(tiles, b);
-    double off = 0, chain_off = 0;
-    for (int64_t r = 0; r < 2 * rows; ++r) {
-      const bool wanted = std::find(listed.begin(), listed.end(), r) != listed.end();
-      for (int64_t j = 0; j < n; ++j) {
-        const float got = p.y[static_cast<size_t>(r * n + j)];
-        if (!wanted) {
-          ASSERT_EQ(got, -7.0f) << "row " << r << " was written";
-          continue;
-        }
-        double sum = 0;
-        float chain = 0;
-        for (int64_t i = 0; i < k; ++i) {
-          const float xi = p.x[static_cast<size_t>(r * k + i)],
-                      wi = p.w[static_cast<size_t>(j * k + i)];
-          sum += double{xi} * wi;
-          chain = std::fma(xi, wi, chain);
-        }
-        off += std::abs(got - sum), chain_off += std::abs(chain - sum);
-      }
-    }
-    EXPECT_LE(off, 1.5 * chain_off + 1e-9 * static_cast<double>(rows * n))
-        << rows << "x" << n << "x" << k;
   }
 }
 
