@@ -491,4 +491,19 @@ JsonSchema compile_json_schema(const Json& schema, const std::string& where,
   return Compiler(schema, where, budget).compiled();
 }
 
+int32_t append_schema(JsonSchema& to, const JsonSchema& from) {
+  const auto nodes = static_cast<int32_t>(to.nodes.size());
+  const auto patterns = static_cast<int32_t>(to.patterns.size());
+  to.patterns.insert(to.patterns.end(), from.patterns.begin(), from.patterns.end());
+  for (Node n : from.nodes) {
+    for (int32_t& each : n.alternatives) each += nodes;
+    for (JsonSchema::Property& p : n.properties) p.node += nodes;
+    if (n.rest >= 0) n.rest += nodes;
+    if (n.items >= 0) n.items += nodes;
+    if (n.pattern >= 0) n.pattern += patterns;
+    to.nodes.push_back(std::move(n));
+  }
+  return from.root + nodes;
+}
+
 }  // namespace saturate::serve

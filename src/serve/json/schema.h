@@ -50,4 +50,7 @@ struct JsonSchema {
 JsonSchema compile_json_schema(const Json& schema, const std::string& where,
                                PatternBudget* budget = nullptr);
 
+// Appends the nodes and patterns of `from`; the number of its root there.
+int32_t append_schema(JsonSchema& to, const JsonSchema& from);
+
 }  // namespace saturate::serve
