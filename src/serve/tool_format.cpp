@@ -66,11 +66,12 @@ bool read_hermes(const Tools& tools, std::string_view text, SaidCalls& said) {
     around += text.substr(at, begin - at);
     if (begin == text.size()) break;
     const size_t call = begin + kHermesBegins.size();
-    // The last may lack its end, where a model stops behind the JSON.
-    const size_t end = std::min(text.find(kHermesEnds, call), text.size());
+    // It may lack its end, where a model stops behind the JSON, or where the end is a special token.
+    const size_t end =
+        std::min({text.find(kHermesEnds, call), text.find(kHermesBegins, call), text.size()});
     const auto value = parsed(text.substr(call, end - call));
     if (!value || !take(tools, ToolFormat::hermes, *value, said)) return false;
-    at = std::min(end + kHermesEnds.size(), text.size());
+    at = text.substr(end).starts_with(kHermesEnds) ? end + kHermesEnds.size() : end;
   }
   said.content = without_end(around);
   return true;

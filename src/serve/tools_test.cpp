@@ -91,6 +91,9 @@ TEST(Tools, CallsAreFoundInAnswers) {
   ASSERT_EQ(two.calls.size(), 2u);
   EXPECT_EQ(two.calls[0].arguments, R"({"a":5})");
   EXPECT_EQ(two.calls[1].name, "now");
+  // Ends that are special tokens are no text.
+  const std::string endless = "<tool_call>{\"name\":\"now\",\"arguments\":{}}\n";
+  EXPECT_EQ(said_calls(*tools, ToolFormat::hermes, endless + endless).calls.size(), 2u);
   // A model may stop behind the JSON.
   EXPECT_EQ(said_calls(*tools, ToolFormat::hermes, call.substr(0, call.size() - 12)).calls.size(),
             1u);

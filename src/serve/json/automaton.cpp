@@ -149,7 +149,7 @@ void JsonAutomaton::begin(int32_t which, int32_t parent, unsigned char byte,
 
 // One more member, where they are counted.
 void JsonAutomaton::count(const JsonSchema::Node& n, Frame& f, bool property) {
-  if (n.least == 0 && n.most < 0) return;
+  if (!is_counted(n)) return;
   if (n.most >= 0) ++f.d;
   if (!property)
     f.e |= 1;
@@ -165,41 +165,57 @@ bool JsonAutomaton::another_may_come(const Frame& f) const {
          std::ranges::any_of(n.names, [&](const auto& one) { return fits(one.node, own_levels); });
 }
 
-// Whether as many members as there must be, and no more than there may be, can still come, with properties from `from`
-// on. Of those with other names one counts: more may have the same name.
-bool JsonAutomaton::leads_to_an_end(const Frame& f, int32_t from) const {
+// What may still come where members are counted, with properties from the next one on.
+JsonAutomaton::Ahead JsonAutomaton::ahead_of(const Frame& f) const {
   const JsonSchema::Node& n = node(f.node);
-  if (n.least == 0 && n.most < 0) return true;
-  const int32_t own_levels = levels(f.parent) + 1;
-  int32_t required = 0, possible = (f.e & 1) == 0 && another_may_come(f) ? 1 : 0;
-  for (size_t i = static_cast<size_t>(from); i < n.properties.size(); ++i) {
-    required += n.properties[i].required ? 1 : 0;
-    possible += fits(n.properties[i].node, own_levels) ? 1 : 0;
+  // Of those with other names one counts: more may have the same name.
+  Ahead ahead{.possible = (f.e & 1) == 0 && another_may_come(f) ? 1 : 0};
+  for (size_t i = static_cast<size_t>(f.a); i < n.properties.size(); ++i) {
+    ahead.required += n.properties[i].required ? 1 : 0;
+    ahead.possible += fits(n.properties[i].node, levels(f.parent) + 1) ? 1 : 0;
   }
+  return ahead;
+}
+
+// Whether there can be as many members as there must, and no more than there may.
+bool JsonAutomaton::can_end(const Frame& f, const Ahead& ahead) const {
+  const JsonSchema::Node& n = node(f.node);
   const int32_t lacking = std::max(0, n.least - f.e / 2 - (f.e & 1));
-  return lacking <= possible && (n.most < 0 || f.d + std::max(required, lacking) <= n.most);
+  return lacking <= ahead.possible &&
+         (n.most < 0 || f.d + std::max(ahead.required, lacking) <= n.most);
+}
+
+// Whether one with another name may come.
+bool JsonAutomaton::another_fits(const Frame& f) const {
+  if (!another_may_come(f)) return false;
+  if (!is_counted(node(f.node))) return true;
+  Frame then = f;
+  count(node(f.node), then, false);
+  return can_end(then, ahead_of(then));
 }
 
 // The first property from `from` on, of those that may come, whose name begins so; -1: none.
 int32_t JsonAutomaton::candidate(const Frame& f, int32_t from, std::string_view begins) const {
   const JsonSchema::Node& n = node(f.node);
+  const bool counted = is_counted(n);
+  Frame then = f;
+  count(n, then, true);
+  Ahead ahead = counted ? ahead_of(f) : Ahead{};
   for (int32_t i = f.a; i < std::ssize(n.properties); ++i) {
     const JsonSchema::Property& p = n.properties[static_cast<size_t>(i)];
     // An object's own level is that of its parent and one.
-    if (i >= from && p.name.starts_with(begins) && fits(p.node, levels(f.parent) + 1)) {
-      Frame then = f;
-      count(n, then, true);
-      if (leads_to_an_end(then, i + 1)) return i;
-    }
+    const bool may_come = i >= from || counted ? fits(p.node, levels(f.parent) + 1) : false;
+    ahead.required -= p.required ? 1 : 0;
+    ahead.possible -= may_come ? 1 : 0;
+    if (i >= from && may_come && p.name.starts_with(begins) && (!counted || can_end(then, ahead)))
+      return i;
     if (p.required) break;  // none behind it comes before it
   }
   return -1;
 }
 
 bool JsonAutomaton::more_members(const Frame& f) const {
-  Frame then = f;
-  count(node(f.node), then, false);
-  return (another_may_come(f) && leads_to_an_end(then, f.a)) || candidate(f, f.a, "") >= 0;
+  return another_fits(f) || candidate(f, f.a, "") >= 0;
 }
 
 bool JsonAutomaton::all_required(const Frame& f) const {
@@ -240,8 +256,8 @@ void JsonAutomaton::begin_name(Frame f, std::vector<int32_t>& out) {
   }
   const JsonSchema::Node& n = node(f.node);
   const int32_t own_levels = levels(f.parent) + 1;
+  if (!another_fits(f)) return;
   count(n, f, false);
-  if (!leads_to_an_end(f, f.a)) return;
   f.phase = Phase::colon;
   for (const JsonSchema::Names& one : n.names) {
     if (!fits(one.node, own_levels)) continue;

@@ -137,7 +137,13 @@ class JsonAutomaton {
   int32_t candidate(const Frame& f, int32_t from, std::string_view begins) const;
   bool more_members(const Frame& f) const;
   bool another_may_come(const Frame& f) const;
-  bool leads_to_an_end(const Frame& f, int32_t from) const;
+  struct Ahead {
+    int32_t required = 0, possible = 0;  // members
+  };
+  Ahead ahead_of(const Frame& f) const;
+  bool can_end(const Frame& f, const Ahead& ahead) const;
+  bool another_fits(const Frame& f) const;
+  static bool is_counted(const JsonSchema::Node& n) { return n.least > 0 || n.most >= 0; }
   static void count(const JsonSchema::Node& n, Frame& f, bool property);
   const Dfa::State& state(const Frame& f) const {
     return schema_.patterns[static_cast<size_t>(f.b)].states[static_cast<size_t>(f.a)];

@@ -444,6 +444,8 @@ TEST(JsonSchema, RefusesWhatItCannotHoldAndSaysWhere) {
         {"{'enum': ['a'], 'pattern': 'a'}", "f.pattern: it cannot stand beside"},
         {"{'anyOf': [{'type': 'null'}], 'type': 'array'}", "f.anyOf: no value meets any of its"},
         {"{'anyOf': [{'not': {}}]}", "f.anyOf[0].not: it is not supported"},
+        {"{'allOf': [{'enum': {}}, {'enum': [1]}]}", "f.enum: give a list of at least one value"},
+        {"{'allOf': [{'type': 'text'}, {'type': 'null'}]}", "f.type: it is no name of a type"},
         {"{'allOf': []}", "f.allOf: give a list of at least one schema"},
         {"{'allOf': [{'type': 'string'}, {'type': ['null', 'number']}]}",
          "f: no value meets all of its parts"},

@@ -266,6 +266,8 @@ bool SchemaParts::join(Json& to, const Json& from, const std::string& where) {
 bool SchemaParts::join_keyword(Json& to, const std::string& key, const Json& value,
                                const std::string& where) {
   const Json* there = to.find(key);
+  if (key == "enum" && (value.if_array() == nullptr || value.size() == 0))
+    refuse(where + ".enum", "give a list of at least one value");
   if (key == "const" || key == "enum") {
     const auto before = listed(to);
     if (!before) {
@@ -292,6 +294,9 @@ bool SchemaParts::join_keyword(Json& to, const std::string& key, const Json& val
     return true;
   }
   if (key == "type") {
+    for (const Json* one : {there, &value})
+      if (type_bits(*one) == kAnyType && one->size() < 6)
+        refuse(where + ".type", "it is no name of a type, or list of them");
     const unsigned types = type_bits(*there) & type_bits(value);
     set(to, key, type_names(types));
     return types != 0;
