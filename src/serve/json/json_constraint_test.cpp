@@ -487,6 +487,9 @@ TEST(JsonSchema, RefusesWhatItCannotHoldAndSaysWhere) {
         {"{'$ref': 'http://x'}", "f.$ref: a reference must be"},
         {"{'$ref': '#/$defs/a'}", "f.$ref: there is no #/$defs/a"},
         {"{'$ref': '#'}", "f.$ref: it refers to itself"},
+        {"{'properties': {'a': {'$id': 'x', '$defs': {'t': {}}, '$ref': '#/$defs/t'}}, '$defs': "
+         "{'t': {}}}",
+         "f.properties.a.$id: references below it"},
         {"{'anyOf': [{'$ref': '#'}]}", "f: an anyOf refers to itself"},
         {"{'properties': {'a': {'$ref': '#'}}, 'required': ['a']}",
          "f: no value that ends meets it"},

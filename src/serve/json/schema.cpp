@@ -123,6 +123,7 @@ class Compiler {
     if (const auto known = known_.find(&s); known != known_.end()) return known->second;
     const Deeper deeper(depth_);
     if (depth_ > kMostDepth) refuse(where, "references lead too deep; make the schema flatter");
+    parts_.require_no_base(s, where);
     if (SchemaParts::has_parts(s)) return together(s, where);
     if (s.find("$ref") != nullptr) return another(s, where);
     const int32_t node = add({});

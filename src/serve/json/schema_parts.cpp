@@ -122,6 +122,14 @@ void refuse_lists(const Json& a, const Json& b, const std::string& where) {
         "one part");
 }
 
+bool has_reference(const Json& v) {
+  if (const Json::Array* list = v.if_array()) return std::ranges::any_of(*list, has_reference);
+  if (v.if_object() == nullptr) return false;
+  return std::ranges::any_of(*v.if_object(), [](const Json::Member& m) {
+    return m.key == "$ref" || has_reference(m.value);
+  });
+}
+
 }  // namespace
 
 bool only_describes(std::string_view keyword) {
@@ -156,6 +164,13 @@ const Json& SchemaParts::resolve(const Json& reference, const std::string& where
   return *at;
 }
 
+void SchemaParts::require_no_base(const Json& schema, const std::string& where) const {
+  if (&schema == &whole_ || schema["$id"].if_string() == nullptr || !has_reference(schema)) return;
+  refuse(where + ".$id",
+         "references below it lead into this part of the schema, which is not supported; leave the "
+         "$id out");
+}
+
 void SchemaParts::work(size_t steps, const std::string& where) {
   if (steps > steps_) refuse(where, "its parts are too many together; make the schema smaller");
   steps_ -= steps;
@@ -184,6 +199,7 @@ void SchemaParts::flatten(const Json& schema, const std::string& where, int dept
   if (schema.if_object() == nullptr && !is_false(schema))
     refuse(where, "a schema must be an object or true");
   work(1, where);
+  require_no_base(schema, where);
   // What it builds on comes first, and so do its members.
   if (const Json* to = schema.find("$ref"))
     flatten(resolve(*to, where + ".$ref"), where + ".$ref", depth + 1, parts);

@@ -22,6 +22,10 @@ class SchemaParts {
   // Errors: invalid_argument where it leads elsewhere or to nothing.
   const Json& resolve(const Json& reference, const std::string& where) const;
 
+  // Errors: invalid_argument for a schema within the whole that has an "$id" and references, which then lead into it
+  // and not into the whole.
+  void require_no_base(const Json& schema, const std::string& where) const;
+
   // Whether the schema is one of several parts that must be made one before it says what a value is.
   static bool has_parts(const Json& schema);
   // A schema that allows what all parts of `schema` allow, without such parts: an anyOf alone, or keywords of values;
