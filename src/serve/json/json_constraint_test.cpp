@@ -467,9 +467,10 @@ TEST(JsonSchema, RefusesWhatItCannotHoldAndSaysWhere) {
          "f.maxProperties: more are required"},
         {"{'properties': {'a': {'$ref': '#'}}, 'minProperties': 1}",
          "f: no value that ends meets it"},
-        {"{'patternProperties': {'a': {}, 'b': {}}}", "f.patternProperties.b: a name may match"},
-        {"{'properties': {'ab': {}}, 'patternProperties': {'a': {}}}",
-         "f.patternProperties.a: it matches ab"},
+        {"{'properties': {'ab': {'type': 'null'}}, 'required': ['ab'], 'patternProperties': {'a': "
+         "{'type': 'string'}}}",
+         "f.properties.ab: it is required, and no value meets it"},
+        {"{'properties': {'a\\n': {}}, 'patternProperties': {'a': {}}}", "control characters"},
         {"{'patternProperties': {'(': {}}}", "f.patternProperties.(: at character 1"},
         {"{'propertyNames': {'type': ['string', 'null']}}", "f.propertyNames: it must be"},
         {"{'propertyNames': {'maxLength': 1}, 'required': ['ab']}", "f.propertyNames: it does not"},

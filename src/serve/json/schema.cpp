@@ -29,7 +29,7 @@ constexpr size_t kMostNodes = 4096;
 constexpr size_t kMostProperties = 1024, kMostValues = 4096;  // of one object, of one enum
 constexpr int kMostDepth = 256;  // of schemas in schemas, by references too: what a stack holds
 constexpr size_t kMostStates = 16384;  // of all patterns, half a kilobyte each
-constexpr size_t kMostNamePatterns = 16;
+constexpr size_t kMostNamePatterns = 16, kMostNameClasses = 32;
 constexpr int64_t kMostMultiple = 1'000'000;
 constexpr int32_t kEndless = INT32_MAX / 2;
 constexpr int32_t kNotYet = -2;
@@ -359,40 +359,78 @@ class Compiler {
           required_in_order.push_back(*name.if_string());
       }
     }
-    const Json *properties = s.find("properties"), *patterns = s.find("patternProperties"),
-               *more = s.find("additionalProperties");
+    const Json *properties = s.find("properties"), *more = s.find("additionalProperties");
+    const std::vector<NamePattern> patterns = patterns_of_names(s, where);
+    std::vector<std::string> never;  // names that no value may have
     if (properties != nullptr) {
       if (properties->if_object() == nullptr)
         refuse(where + ".properties", "it must be an object of schemas");
       for (const auto& [name, schema] : *properties->if_object()) {
-        const int32_t node = compile_or_none(schema, where + ".properties." + name);
+        const std::string spelled = Json(name).dump().substr(1), at = where + ".properties." + name;
+        const int32_t node = compile_or_none(with_patterns(spelled, schema, patterns, at), at);
         if (node >= 0)
-          n.properties.push_back({Json(name).dump().substr(1), node, required.erase(name) > 0});
+          n.properties.push_back({spelled, node, required.erase(name) > 0});
         else if (required.contains(name))
-          refuse(where + ".properties." + name, "it is required, and no value meets it");
+          refuse(at, "it is required, and no value meets it");
+        else
+          never.push_back(spelled);
       }
     }
     const bool none =
-        more != nullptr ? is_false(*more) : properties != nullptr || patterns != nullptr;
+        more != nullptr ? is_false(*more) : properties != nullptr || !patterns.empty();
     const int32_t rest = none              ? -1
                          : more != nullptr ? compile_or_none(*more, where + ".additionalProperties")
                                            : any();
     // Those that are nowhere described are as all others.
     for (const std::string& name : required_in_order) {
       if (!required.contains(name)) continue;
-      if (rest < 0 || patterns != nullptr)
+      if (rest < 0 || !patterns.empty())
         refuse(where + ".required",
                fmt::format("it names {}, which properties does not have; add it there", name));
       n.properties.push_back({Json(name).dump().substr(1), rest, true});
     }
     if (n.properties.size() > kMostProperties)
       refuse(where + ".properties", "it has more than 1024; make the object smaller");
-    if (patterns == nullptr && s.find("propertyNames") == nullptr)
+    if (patterns.empty() && s.find("propertyNames") == nullptr && (never.empty() || rest < 0))
       n.rest = rest;
     else
-      names(s, rest, n, where);
+      names(s, patterns, never, rest, n, where);
     members(n, where);
     return n;
+  }
+
+  struct NamePattern {
+    Dfa dfa;
+    const Json* schema;
+    std::string where;
+  };
+  std::vector<NamePattern> patterns_of_names(const Json& s, const std::string& where) {
+    std::vector<NamePattern> all;
+    const Json* patterns = s.find("patternProperties");
+    if (patterns == nullptr) return all;
+    const std::string at = where + ".patternProperties";
+    if (patterns->if_object() == nullptr) refuse(at, "it must be an object of schemas");
+    if (patterns->size() > kMostNamePatterns)
+      refuse(at, "it has more than 16 patterns; make them fewer");
+    for (const auto& [pattern, schema] : *patterns->if_object()) {
+      const std::string here = at + "." + pattern;
+      all.push_back({compile_pattern(pattern, here, 0, -1, &budget_), &schema, here});
+    }
+    return all;
+  }
+
+  // The schema of a property, with those of the patterns that its name matches.
+  const Json& with_patterns(const std::string& spelled, const Json& schema,
+                            const std::vector<NamePattern>& patterns, const std::string& where) {
+    if (patterns.empty()) return schema;
+    for (size_t i = 0; i + 1 < spelled.size(); ++i)
+      if (spelled[i] == '\\' && spelled[++i] != '"' && spelled[i] != '\\')
+        refuse(where, "a name of control characters cannot stand beside patternProperties");
+    Json::Array all = {schema};
+    for (const NamePattern& p : patterns)
+      if (takes_text(p.dfa, std::string_view(spelled).substr(0, spelled.size() - 1)))
+        all.push_back(*p.schema);
+    return all.size() == 1 ? schema : made_.emplace_back(Json{{"allOf", Json(std::move(all))}});
   }
 
   // Whether as many members as there must be can come.
@@ -411,54 +449,55 @@ class Compiler {
     if (!others && n.most >= all) n.most = -1;
   }
 
-  // patternProperties and propertyNames: which names may come, each in one place.
-  void names(const Json& s, int32_t rest, Node& n, const std::string& where) {
+  // Which other names may come, those with the same schemas together: each name is in one place.
+  void names(const Json& s, const std::vector<NamePattern>& patterns,
+             const std::vector<std::string>& never, int32_t rest, Node& n,
+             const std::string& where) {
     Dfa open = compile_pattern("", where, 0, -1, &budget_);
     if (const Json* of_all = s.find("propertyNames"))
       open = in_both(open, of_names(*of_all, where + ".propertyNames"), where + ".propertyNames",
                      budget_);
+    const auto text_of = [](const std::string& spelled) {
+      return spelled.substr(0, spelled.size() - 1);
+    };
     std::vector<std::string> known;
-    for (const JsonSchema::Property& p : n.properties) {
-      known.push_back(p.name.substr(0, p.name.size() - 1));
-      if (known.back().find("\\u") != std::string::npos ||
-          std::ranges::any_of(std::string_view("bfnrt"), [&](char c) {
-            return known.back().find(std::string("\\") + c) != std::string::npos;
-          }))
-        refuse(where + ".properties", "names of control characters cannot stand beside patterns");
-      if (takes_text(open, known.back())) continue;
-      if (p.required) refuse(where + ".propertyNames", "it does not allow a name that is required");
-      known.pop_back();
-    }
+    for (const std::string& name : never) known.push_back(text_of(name));
     std::erase_if(n.properties, [&](const JsonSchema::Property& p) {
-      return !takes_text(open, std::string_view(p.name).substr(0, p.name.size() - 1));
+      known.push_back(text_of(p.name));
+      if (takes_text(open, known.back())) return false;
+      if (p.required) refuse(where + ".propertyNames", "it does not allow a name that is required");
+      return true;
     });
-    open = in_first_alone(open, of_texts(known, where), where, budget_);
-    if (const Json* patterns = s.find("patternProperties")) {
-      const std::string at = where + ".patternProperties";
-      if (patterns->if_object() == nullptr) refuse(at, "it must be an object of schemas");
-      if (patterns->size() > kMostNamePatterns)
-        refuse(at, "it has more than 16 patterns; make them fewer");
-      std::vector<Dfa> taken;
-      for (const auto& [pattern, schema] : *patterns->if_object()) {
-        const std::string here = at + "." + pattern;
-        const Dfa dfa = compile_pattern(pattern, here, 0, -1, &budget_);
-        for (const std::string& name : known)
-          if (takes_text(dfa, name))
-            refuse(here, fmt::format("it matches {}, which is in properties; write a pattern that "
-                                     "does not",
-                                     name));
-        Dfa mine = in_both(open, dfa, here, budget_);
-        for (const Dfa& other : taken)
-          if (!in_both(mine, other, here, budget_).states.empty())
-            refuse(here, "a name may match another pattern too; make them exclude one another");
-        taken.push_back(dfa);
-        const int32_t node = compile_or_none(schema, here);
-        if (node >= 0 && !mine.states.empty())
-          n.names.push_back({keep(std::move(mine), here), node});
+    struct Class {
+      Dfa dfa;
+      std::vector<const NamePattern*> of;
+    };
+    std::vector<Class> classes(1);
+    classes[0].dfa = in_first_alone(open, of_texts(known, where), where, budget_);
+    for (const NamePattern& p : patterns) {
+      std::vector<Class> parts;
+      for (const Class& c : classes) {
+        parts.push_back({in_both(c.dfa, p.dfa, p.where, budget_), c.of});
+        parts.back().of.push_back(&p);
+        parts.push_back({in_first_alone(c.dfa, p.dfa, p.where, budget_), c.of});
       }
-      for (const Dfa& dfa : taken) open = in_first_alone(open, dfa, at, budget_);
+      std::erase_if(parts, [](const Class& c) { return c.dfa.states.empty(); });
+      if (parts.size() > kMostNameClasses)
+        refuse(p.where, "names match the patterns together in more than 32 ways; make them fewer");
+      classes = std::move(parts);
     }
-    if (rest >= 0 && !open.states.empty()) n.names.push_back({keep(std::move(open), where), rest});
+    for (Class& c : classes) {
+      if (c.dfa.states.empty()) continue;
+      int32_t node = rest;
+      if (c.of.size() == 1) node = compile_or_none(*c.of[0]->schema, c.of[0]->where);
+      if (c.of.size() > 1) {
+        Json::Array all;
+        for (const NamePattern* p : c.of) all.push_back(*p->schema);
+        node = compile_or_none(made_.emplace_back(Json{{"allOf", Json(std::move(all))}}),
+                               c.of.back()->where);
+      }
+      if (node >= 0) n.names.push_back({keep(std::move(c.dfa), where), node});
+    }
   }
 
   // The names that a schema of texts allows.

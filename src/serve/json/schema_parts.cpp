@@ -15,10 +15,12 @@
 namespace saturate::serve {
 namespace {
 
-constexpr int kMostDepth = 64;              // of parts in parts
-constexpr size_t kMostParts = 1024;         // of one schema
-constexpr size_t kMostAlternatives = 64;    // of lists of alternatives beside one another
-constexpr size_t kStepsOfPair = 16;         // of two schemas that may exclude one another
+constexpr int kMostDepth = 64;            // of parts in parts
+constexpr size_t kMostParts = 1024;       // of one schema
+constexpr size_t kMostAlternatives = 64;  // of lists of alternatives beside one another
+constexpr int kMostExcludedDepth = 8;
+constexpr size_t kMostExcludedParts = 16;
+constexpr size_t kStepsOfPair = 4;          // of two schemas that may exclude one another
 constexpr int64_t kMostMultiple = 1000000;  // of what two multipleOf have in common
 
 [[noreturn]] void refuse(const std::string& where, std::string_view what) {
@@ -419,52 +421,75 @@ unsigned SchemaParts::types_of(const Json& schema) const {
 
 bool SchemaParts::excludes(const Json& a, const Json& b) { return excludes(a, b, 0); }
 
+// Schemas that a value of `schema` meets all: references and allOf lead to them. Not all, where there are many.
+void SchemaParts::parts_of(const Json& schema, int depth, std::vector<const Json*>& parts) const {
+  if (depth > kMostExcludedDepth || parts.size() >= kMostExcludedParts) return;
+  if (const Json* to = schema.find("$ref")) {
+    // What stands beside it says nothing in draft 7.
+    const std::string* text = to->if_string();
+    if (text != nullptr && text->starts_with('#')) parts_of(resolve(*to, "$ref"), depth + 1, parts);
+    return;
+  }
+  parts.push_back(&schema);
+  if (const Json* all = schema.find("allOf"); all != nullptr && all->if_array() != nullptr)
+    for (const Json& each : *all->if_array()) parts_of(each, depth + 1, parts);
+}
+
 bool SchemaParts::excludes(const Json& a, const Json& b, int depth) {
   if (is_false(a) || is_false(b)) return true;
-  if (a.if_object() == nullptr || b.if_object() == nullptr || depth > 8 || steps_ < kStepsOfPair)
-    return false;
-  steps_ -= kStepsOfPair;
-  // What a schema allows each of its parts allows, and one of its alternatives.
-  for (const auto& [one, other] : {std::pair{&a, &b}, std::pair{&b, &a}}) {
-    // What stands beside a reference says nothing in draft 7.
-    if (const Json* to = one->find("$ref")) {
-      const std::string* text = to->if_string();
-      return text != nullptr && text->starts_with('#') &&
-             excludes(resolve(*to, "$ref"), *other, depth + 1);
+  if (is_true(a) || is_true(b) || depth > kMostExcludedDepth) return false;
+  std::array<std::vector<const Json*>, 2> parts;
+  parts_of(a, 0, parts[0]);
+  parts_of(b, 0, parts[1]);
+  const size_t steps = kStepsOfPair * (parts[0].size() + parts[1].size());
+  if (steps > steps_) return false;
+  steps_ -= steps;
+  unsigned types = kAnyType;
+  for (const auto& side : parts)
+    for (const Json* part : side) {
+      if (is_false(*part)) return true;
+      types &= types_of(*part);
     }
-    if (const Json* all = one->find("allOf"); all != nullptr && all->if_array() != nullptr)
-      for (const Json& each : *all->if_array())
-        if (excludes(each, *other, depth + 1)) return true;
-    for (const char* word : {"anyOf", "oneOf"}) {
-      const Json* any = one->find(word);
-      if (any != nullptr && any->size() > 0 && any->if_array() != nullptr &&
-          std::ranges::all_of(*any->if_array(),
-                              [&](const Json& each) { return excludes(each, *other, depth + 1); }))
-        return true;
-    }
-  }
-  const unsigned types = types_of(a) & types_of(b);
   if (types == 0) return true;
-  if (const auto x = listed(a), y = listed(b); x && y) {
+  // One of its alternatives a value meets too.
+  for (size_t side = 0; side < 2; ++side)
+    for (const Json* part : parts[side])
+      for (const char* word : {"anyOf", "oneOf"}) {
+        const Json::Array* any = (*part)[word].if_array();
+        if (any != nullptr && !any->empty() && std::ranges::all_of(*any, [&](const Json& each) {
+              return excludes(each, side == 0 ? b : a, depth + 1);
+            }))
+          return true;
+      }
+  std::vector<std::string> required;
+  for (const auto& side : parts)
+    for (const Json* part : side)
+      if (const Json::Array* names = (*part)["required"].if_array())
+        for (const Json& name : *names)
+          if (name.if_string() != nullptr) required.push_back(*name.if_string());
+  for (const Json* x : parts[0])
+    for (const Json* y : parts[1])
+      if (differ(*x, *y, types, required, depth)) return true;
+  return false;
+}
+
+// Whether two parts say it: by values that they list, or of a property that must be there.
+bool SchemaParts::differ(const Json& x, const Json& y, unsigned types,
+                         const std::vector<std::string>& required, int depth) {
+  if (const auto u = listed(x), v = listed(y); u && v) {
     // Objects and lists may be equal in another order or spelling.
-    return (types & (kObject | kArray)) == 0 && x->size() * y->size() <= 65536 &&
-           std::ranges::none_of(*x, [&](const Json& v) { return std::ranges::count(*y, v) > 0; });
+    return (types & (kObject | kArray)) == 0 && u->size() * v->size() <= 65536 &&
+           std::ranges::none_of(*u, [&](const Json& w) { return std::ranges::count(*v, w) > 0; });
   }
   if (types != kObject) return false;
-  // A property that one requires and whose values differ.
   const auto of = [](const Json& s, const std::string& name) -> Json {
     if (const Json* own = s["properties"].find(name)) return *own;
     return Json(!(s.find("additionalProperties") != nullptr &&
                   is_false(s["additionalProperties"]) && s.find("patternProperties") == nullptr));
   };
-  for (const Json* s : {&a, &b}) {
-    if ((*s)["required"].if_array() == nullptr) continue;
-    for (const Json& name : *(*s)["required"].if_array())
-      if (name.if_string() != nullptr &&
-          excludes(of(a, *name.if_string()), of(b, *name.if_string()), depth + 1))
-        return true;
-  }
-  return false;
+  return std::ranges::any_of(required, [&](const std::string& name) {
+    return excludes(of(x, name), of(y, name), depth + 1);
+  });
 }
 
 }  // namespace saturate::serve

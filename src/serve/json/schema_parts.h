@@ -44,7 +44,10 @@ class SchemaParts {
   bool join(Json& to, const Json& from, const std::string& where);
   bool join_keyword(Json& to, const std::string& key, const Json& value, const std::string& where);
   void join_members(Json& to, const Json& from, const std::string& where);
+  void parts_of(const Json& schema, int depth, std::vector<const Json*>& parts) const;
   bool excludes(const Json& a, const Json& b, int depth);
+  bool differ(const Json& x, const Json& y, unsigned types,
+              const std::vector<std::string>& required, int depth);
   unsigned types_of(const Json& schema) const;
   void work(size_t steps, const std::string& where);
 

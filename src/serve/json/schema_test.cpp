@@ -63,27 +63,41 @@ TEST(JsonSchema, CountsMembers) {
 }
 
 TEST(JsonSchema, HoldsNamesToPatterns) {
-  expect({{"{'patternProperties': {'^n_': {'type': 'integer'}, '^s_': {'type': 'string'}}}",
-           {"{}", "{'n_a':1,'s_b':'x','n_':2}"},
-           {"{'n_a':'x'}", "{'s_b':1}", "{'x':1}"}},
-          {"{'properties': {'id': {'type': 'integer'}}, 'patternProperties': {'^[0-9]+$': {'type': "
-           "'null'}}, 'additionalProperties': {'type': 'boolean'}}",
-           {"{'id':1,'12':null,'x':true}", "{'x1':false,'id':2}"},
-           {"{'12':true}", "{'x':null}", "{'id':true}", "{'x':true,'12':1}"}},
-          {"{'propertyNames': {'maxLength': 2}, 'additionalProperties': {'type': 'integer'}}",
-           {"{'ab':1}", "{'':1,'b':2}"},
-           {"{'abc':1}"}},
-          {"{'properties': {'a': {}, 'long': {}}, 'propertyNames': {'enum': ['a', 'b', 1]}, "
-           "'additionalProperties': true}",
-           {"{'a':1,'b':2}", "{'b':2}"},
-           {"{'long':1}", "{'c':1}"}},
-          {"{'propertyNames': {'allOf': [{'pattern': '^a'}, {'maxLength': 2}]}}",
-           {"{'ab':1}"},
-           {"{'abc':1}", "{'b':1}"}},
-          {"{'patternProperties': {'a': false, 'b': {}}, 'propertyNames': {'pattern': '^[^a]*$'}}",
-           {"{'b':1}"},
-           {"{'ab':1}", "{'a':1}"}},
-          {"{'propertyNames': false}", {"{}"}, {"{'a':1}"}}});
+  expect(
+      {{"{'patternProperties': {'^n_': {'type': 'integer'}, '^s_': {'type': 'string'}}}",
+        {"{}", "{'n_a':1,'s_b':'x','n_':2}"},
+        {"{'n_a':'x'}", "{'s_b':1}", "{'x':1}"}},
+       {"{'properties': {'id': {'type': 'integer'}}, 'patternProperties': {'^[0-9]+$': {'type': "
+        "'null'}}, 'additionalProperties': {'type': 'boolean'}}",
+        {"{'id':1,'12':null,'x':true}", "{'x1':false,'id':2}"},
+        {"{'12':true}", "{'x':null}", "{'id':true}", "{'x':true,'12':1}"}},
+       {"{'propertyNames': {'maxLength': 2}, 'additionalProperties': {'type': 'integer'}}",
+        {"{'ab':1}", "{'':1,'b':2}"},
+        {"{'abc':1}"}},
+       {"{'properties': {'a': {}, 'long': {}}, 'propertyNames': {'enum': ['a', 'b', 1]}, "
+        "'additionalProperties': true}",
+        {"{'a':1,'b':2}", "{'b':2}"},
+        {"{'long':1}", "{'c':1}"}},
+       {"{'propertyNames': {'allOf': [{'pattern': '^a'}, {'maxLength': 2}]}}",
+        {"{'ab':1}"},
+        {"{'abc':1}", "{'b':1}"}},
+       {"{'patternProperties': {'a': false, 'b': {}}, 'propertyNames': {'pattern': '^[^a]*$'}}",
+        {"{'b':1}"},
+        {"{'ab':1}", "{'a':1}"}},
+       // A name that several patterns match has the schemas of all.
+       {"{'patternProperties': {'a': {'minimum': 1}, 'b': {'type': 'integer', 'maximum': 5}}}",
+        {"{'a':2.5,'b':-1,'ab':3}", "{'ba':1}"},
+        {"{'ab':0}", "{'ab':1.5}", "{'a':0}", "{'b':6}"}},
+       {"{'properties': {'ab': {'maximum': 5}, 'c': {}}, 'patternProperties': {'a': {'type': "
+        "'integer'}}}",
+        {"{'ab':5,'c':'x'}", "{'a':9}"},
+        {"{'ab':6}", "{'ab':1.5}", "{'a':1.5}", "{'d':1}"}},
+       // One that no value may have comes in no other way either.
+       {"{'properties': {'a': false, 'b': {}}, 'additionalProperties': true}",
+        {"{'b':1,'c':2}", "{'aa':1}", "{}"},
+        {"{'a':1}", "{'b':1,'a':2}"}},
+       {"{'properties': {'a': false}, 'patternProperties': {'a': {}}}", {"{'ab':1}"}, {"{'a':1}"}},
+       {"{'propertyNames': false}", {"{}"}, {"{'a':1}"}}});
 }
 
 TEST(JsonSchema, HoldsFirstElements) {
@@ -121,6 +135,13 @@ TEST(JsonSchema, TakesOneOfWhatExcludesItself) {
         "'dog'}}, 'required': ['kind']}}}",
         {"{'kind':'cat','lives':9}", "{'kind':'dog'}"},
         {"{'kind':'cat'}", "{'kind':'dog','lives':1}"}},
+       {"{'$defs': {'base': {'type': 'object', 'properties': {'id': {'type': 'integer'}, 'kind': "
+        "{'type': 'string'}}, 'required': ['id', 'kind']}}, 'oneOf': [{'allOf': [{'$ref': "
+        "'#/$defs/base'}, {'properties': {'kind': {'const': 'circle'}, 'r': {}}, 'required': "
+        "['r']}]}, {'allOf': [{'$ref': '#/$defs/base'}, {'properties': {'kind': {'const': "
+        "'square'}}}]}]}",
+        {"{'id':1,'kind':'circle','r':2}", "{'id':1,'kind':'square'}"},
+        {"{'id':1,'kind':'circle'}", "{'id':1,'kind':'x'}", "{'kind':'square'}"}},
        {"{'oneOf': [{'type': 'object', 'properties': {'a': {}}, 'required': ['a'], "
         "'additionalProperties': false}, {'type': 'object', 'properties': {'b': {}}, 'required': "
         "['b'], 'additionalProperties': false}]}",
