@@ -80,6 +80,21 @@ TEST(Tools, RefusesAndSaysWhere) {
   expect(parse_json(odd, "t"), "tools[0].function.parameters.properties.a.format: it is not");
 }
 
+// What joining parts of schemas takes counts for all functions together.
+TEST(Tools, ManyLargeParametersAreRefused) {
+  std::string members, parts, functions;
+  for (int i = 0; i < 900; ++i)
+    members += (i > 0 ? "," : "") + ('"' + std::to_string(i)) + R"(":{"type":"string"})";
+  for (int i = 0; i < 60; ++i) parts += std::string(i > 0 ? "," : "") + R"({"$ref":"#/$defs/a"})";
+  for (int i = 0; i < 40; ++i)
+    functions += std::string(i > 0 ? "," : "") + R"({"type":"function","function":{"name":"f)" +
+                 std::to_string(i) + R"(","parameters":{"allOf":[)" + parts +
+                 R"(],"$defs":{"a":{"type":"object","properties":{)" + members + "}}}}}}";
+  EXPECT_NE(why_not(parse_json(R"({"tool_choice":"required","tools":[)" + functions + "]}", "t"))
+                .find("its parts are too many together"),
+            std::string::npos);
+}
+
 TEST(Tools, CallsAreFoundInAnswers) {
   const auto tools = parse_tools(body_of());
   const std::string call = call_text({"add", R"({"a": 5})"}, ToolFormat::hermes);

@@ -18,6 +18,7 @@ namespace saturate::serve {
 namespace {
 
 constexpr size_t kMostStatesTried = 65536;  // before equal ones become one
+constexpr size_t kStepsOfState = 48;
 constexpr std::string_view kSymbols = "0123456789-.";
 
 [[noreturn]] void refuse(const std::string& where, std::string_view what) {
@@ -129,9 +130,9 @@ class Builder {
     if (const auto known = known_.find(s.key()); known != known_.end()) return known->second;
     if (known_.size() >= kMostStatesTried)
       refuse(where_, "it takes too many states; make multipleOf smaller");
-    if (budget_.steps < 16)
+    if (budget_.steps < kStepsOfState)
       refuse(where_, "compiling the schema takes too long; make multipleOf and the bounds smaller");
-    budget_.steps -= 16;
+    budget_.steps -= kStepsOfState;
     Row row;
     row.fill(-1);
     for (size_t symbol = 0; symbol < kSymbols.size(); ++symbol) {

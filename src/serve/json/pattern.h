@@ -20,8 +20,8 @@ struct Dfa {
   std::vector<State> states;
 };
 
-// What compiling may take: steps of some twenty nanoseconds each, of all patterns of a request together, since
-// whoever asks decides how many there are.
+// What compiling may take: steps of some twenty nanoseconds each, of all patterns and joined parts of a request
+// together, since whoever asks decides how many there are.
 struct PatternBudget {
   size_t steps = 10'000'000;
 };

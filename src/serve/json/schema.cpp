@@ -64,8 +64,8 @@ class Compiler {
   Compiler(const Json& schema, std::string where, PatternBudget* budget)
       : whole_(schema),
         where_(std::move(where)),
-        parts_(schema),
-        budget_(budget != nullptr ? *budget : own_) {}
+        budget_(budget != nullptr ? *budget : own_),
+        parts_(schema, budget_) {}
 
   JsonSchema compiled() {
     out_.root = compile(whole_, where_);
@@ -703,6 +703,8 @@ class Compiler {
 
   const Json& whole_;
   const std::string where_;
+  PatternBudget own_;
+  PatternBudget& budget_;
   SchemaParts parts_;
   std::list<Json> made_;                    // schemas that several became
   std::map<std::string, int32_t> joined_;   // by their text
@@ -711,8 +713,6 @@ class Compiler {
   int32_t any_ = -1;
   int depth_ = 0;
   size_t states_ = 0;
-  PatternBudget own_;
-  PatternBudget& budget_;
   std::map<std::tuple<std::string, int32_t, int32_t>, int32_t> patterns_;
   std::map<const Json*, int32_t> known_;
   std::set<const Json*> open_;

@@ -21,6 +21,7 @@ constexpr size_t kMostAlternatives = 64;  // of lists of alternatives beside one
 constexpr int kMostExcludedDepth = 8;
 constexpr size_t kMostExcludedParts = 16;
 constexpr size_t kStepsOfPair = 4;          // of two schemas that may exclude one another
+constexpr size_t kStepsOfValue = 8;         // that is copied
 constexpr int64_t kMostMultiple = 1000000;  // of what two multipleOf have in common
 
 [[noreturn]] void refuse(const std::string& where, std::string_view what) {
@@ -174,8 +175,9 @@ void SchemaParts::require_no_base(const Json& schema, const std::string& where) 
 }
 
 void SchemaParts::work(size_t steps, const std::string& where) {
-  if (steps > steps_) refuse(where, "its parts are too many together; make the schema smaller");
-  steps_ -= steps;
+  if (steps > budget_.steps)
+    refuse(where, "its parts are too many together; make the schema smaller");
+  budget_.steps -= steps;
 }
 
 bool SchemaParts::has_parts(const Json& schema) {
@@ -231,7 +233,7 @@ Json SchemaParts::joined(const Json& schema, const std::string& where) {
         refuse(where + ".unevaluatedProperties", "it is taken as false, of the outermost schema");
       closed = true;
     }
-    work(values_in(*part), where);
+    work(kStepsOfValue * values_in(*part), where);
     if (!join(base, *part, where)) return Json(false);
   }
   if (closed && lists.empty() && base.find("additionalProperties") == nullptr)
@@ -246,7 +248,7 @@ Json SchemaParts::joined(const Json& schema, const std::string& where) {
       for (const Json& each : *list) {
         if (more.size() >= kMostAlternatives && lists.size() > 1)
           refuse(where, "its lists of alternatives have more than 64 together; make them smaller");
-        work(values_in(base) + values_in(each), where);
+        work(kStepsOfValue * (values_in(base) + values_in(each)), where);
         more.push_back(begun);
         more.back().push_back(each);
       }
@@ -384,7 +386,7 @@ void SchemaParts::join_members(Json& to, const Json& from, const std::string& wh
   std::optional<Json> rest;
   if (rest_a != nullptr || rest_b != nullptr)
     rest = rest_a == nullptr ? *rest_b : rest_b == nullptr ? *rest_a : both(*rest_a, *rest_b);
-  work(values_in(all), where);
+  work(kStepsOfValue * values_in(all), where);
   if (has(to, "properties") || has(from, "properties")) set(to, "properties", std::move(all));
   if (rest) set(to, "additionalProperties", std::move(*rest));
 }
@@ -442,8 +444,8 @@ bool SchemaParts::excludes(const Json& a, const Json& b, int depth) {
   parts_of(a, 0, parts[0]);
   parts_of(b, 0, parts[1]);
   const size_t steps = kStepsOfPair * (parts[0].size() + parts[1].size());
-  if (steps > steps_) return false;
-  steps_ -= steps;
+  if (steps > budget_.steps) return false;
+  budget_.steps -= steps;
   unsigned types = kAnyType;
   for (const auto& side : parts)
     for (const Json* part : side) {

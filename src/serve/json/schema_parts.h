@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "serve/json/pattern.h"
 
 namespace saturate::serve {
 
@@ -16,8 +17,8 @@ bool only_describes(std::string_view keyword);
 
 class SchemaParts {
  public:
-  // `whole`: the schema that references lead into; outlives this.
-  explicit SchemaParts(const Json& whole) : whole_(whole) {}
+  // `whole`: the schema that references lead into. Both outlive this.
+  SchemaParts(const Json& whole, PatternBudget& budget) : whole_(whole), budget_(budget) {}
 
   // Errors: invalid_argument where it leads elsewhere or to nothing.
   const Json& resolve(const Json& reference, const std::string& where) const;
@@ -52,7 +53,7 @@ class SchemaParts {
   void work(size_t steps, const std::string& where);
 
   const Json& whole_;
-  size_t steps_ = 1'000'000;  // of some tenths of a microsecond
+  PatternBudget& budget_;
 };
 
 }  // namespace saturate::serve
