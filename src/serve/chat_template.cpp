@@ -6,12 +6,13 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "serve/tool_format.h"
 #include "train/corpora.h"
 
 namespace saturate::serve {
 namespace {
 
-// As the models' own tokenizer_config.json write them.
+// As the models' own tokenizer_config.json write them. The first whose mark a template holds is taken.
 const ChatTemplate kTemplates[] = {
     {.name = "plain",
      .mark = "",
@@ -29,7 +30,16 @@ const ChatTemplate kTemplates[] = {
      .assistant = {"<|im_start|>assistant\n", "<|im_end|>\n"},
      .open = "<|im_start|>assistant\n",
      .stop = "<|im_end|>",
-     .tools = true},
+     .tools = ToolFormat::hermes},
+    {.name = "llama3.1",
+     .mark = "Environment: ipython",
+     .begin = "<|begin_of_text|>",
+     .system = {"<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>"},
+     .user = {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"},
+     .assistant = {"<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"},
+     .open = "<|start_header_id|>assistant<|end_header_id|>\n\n",
+     .stop = "<|eot_id|>",
+     .tools = ToolFormat::llama},
     {.name = "llama3",
      .mark = "<|start_header_id|>",
      .begin = "<|begin_of_text|>",
@@ -46,6 +56,25 @@ const ChatTemplate kTemplates[] = {
      .assistant = {"<start_of_turn>model\n", "<end_of_turn>\n"},
      .open = "<start_of_turn>model\n",
      .stop = "<end_of_turn>"},
+    {.name = "mistral-v3",
+     .mark = "[AVAILABLE_TOOLS] [",
+     .begin = "<s>",
+     .system = {},
+     .user = {"[INST] ", "[/INST]"},
+     .assistant = {" ", "</s>"},
+     .open = "",
+     .stop = "[INST]",
+     .tools = ToolFormat::mistral},
+    // The same without spaces behind marks.
+    {.name = "mistral-nemo",
+     .mark = "[AVAILABLE_TOOLS][",
+     .begin = "<s>",
+     .system = {},
+     .user = {"[INST]", "[/INST]"},
+     .assistant = {"", "</s>"},
+     .open = "",
+     .stop = "[INST]",
+     .tools = ToolFormat::mistral},
     {.name = "mistral",
      .mark = "[INST]",
      .begin = "<s>",
@@ -56,35 +85,107 @@ const ChatTemplate kTemplates[] = {
      .stop = "[INST]"},
 };
 
-}  // namespace
-
-const ChatTemplate* find_chat_template(std::string_view name) {
-  for (const ChatTemplate& t : kTemplates)
-    if (t.name == name) return &t;
-  return nullptr;
+[[noreturn]] void refuse(std::string_view why) {
+  throw FieldError("request", fmt::format("messages: {}", why), "messages");
 }
 
-std::vector<std::string> chat_template_names() {
-  std::vector<std::string> names;
-  for (const ChatTemplate& t : kTemplates) names.emplace_back(t.name);
-  return names;
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\n\v\f\r";
+  const size_t first = text.find_first_not_of(kSpaces);
+  if (first == text.npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpaces) + 1 - first);
 }
 
-const ChatTemplate& chat_template_of(const std::string& folder) {
-  const std::string text = train::chat_template_text(folder);
-  for (const ChatTemplate& t : kTemplates)
-    if (!t.mark.empty() && text.find(t.mark) != std::string::npos) return t;
-  if (!text.empty()) {
-    log_warning(
-        fmt::format("{}: its chat template is none of those known, plain is taken; "
-                    "--chat-template chooses another",
-                    folder));
+// A system message is always there, and functions lie in the first message of the user. The date is the one that
+// the template itself falls back to, so that a prompt does not change from day to day.
+std::string llama_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages,
+                         const Tools* tools) {
+  std::string out(t.begin);
+  out += t.system.before;
+  if (tools != nullptr) out += "Environment: ipython\n";
+  out += "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n";
+  if (!messages.empty() && messages[0].role == "system") {
+    out += trimmed(messages[0].content);
+    messages = messages.subspan(1);
   }
-  return kTemplates[0];
+  out += t.system.after;
+  if (tools != nullptr) {
+    if (messages.empty() || messages[0].role != "user")
+      refuse("with tools the first one but the system's must be the user's; add it");
+    out.append(t.user.before).append(tools_text(*tools, t.tools));
+    out.append(trimmed(messages[0].content)).append(t.user.after);
+    messages = messages.subspan(1);
+  }
+  for (const ChatMessage& m : messages) {
+    if (m.role == "tool") {
+      out.append("<|start_header_id|>ipython<|end_header_id|>\n\n");
+      out.append(Json(m.content).dump()).append(t.user.after);
+      continue;
+    }
+    const ChatTemplate::Turn& turn = m.role == "system" ? t.system
+                                     : m.role == "user" ? t.user
+                                                        : t.assistant;
+    out += turn.before;
+    if (m.calls.size() > 1)
+      refuse(
+          "Llama's models make one call at a time; give each call of tool_calls a message of its "
+          "own");
+    out += m.calls.empty() ? std::string(trimmed(m.content)) : call_text(m.calls[0], t.tools);
+    out += turn.after;
+  }
+  return out.append(t.open);
 }
 
-std::string chat_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages,
-                        const Tools* tools) {
+// Functions and the system's text lie before and in the last message of the user.
+std::string mistral_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages,
+                           const Tools* tools) {
+  const std::string_view gap = t.assistant.before;
+  std::string out(t.begin), system;
+  for (const ChatMessage& m : messages)
+    if (m.role == "system") system += m.content + "\n\n";
+  const auto of_user = [](const ChatMessage& m) { return m.role == "user"; };
+  const auto last = std::find_if(messages.rbegin(), messages.rend(), of_user);
+  if (last == messages.rend() && (tools != nullptr || !system.empty()))
+    refuse("there must be one of the user, which tools and the system's text go with; add it");
+  for (const ChatMessage& m : messages) {
+    if (m.role == "system") continue;
+    if (m.role == "tool") {
+      if (m.call_id.empty())
+        refuse("a tool's needs its tool_call_id, which Mistral's models read; add it");
+      const bool json = try_parse_json(m.content, {.unique_names = false}).has_value();
+      out += fmt::format(R"([TOOL_RESULTS]{}{{"content": {}, "call_id": "{}"}}[/TOOL_RESULTS])",
+                         gap, json ? m.content : Json(m.content).dump(), nine_letters(m.call_id));
+      continue;
+    }
+    if (m.role == "user") {
+      const bool is_last = &m == &*last;
+      if (is_last && tools != nullptr)
+        out += fmt::format("[AVAILABLE_TOOLS]{}{}[/AVAILABLE_TOOLS]", gap,
+                           tools_text(*tools, t.tools));
+      out.append(t.user.before).append(is_last ? system : "").append(m.content);
+      out += t.user.after;
+      continue;
+    }
+    if (m.calls.empty()) {
+      out.append(t.assistant.before);
+      out.append(gap.empty() ? std::string_view(m.content) : trimmed(m.content));
+    } else {
+      std::string list;
+      for (const ToolCall& call : m.calls) {
+        if (call.id.empty())
+          refuse("each of tool_calls needs its id, which Mistral's models read; add it");
+        list += (list.empty() ? "[" : ", ") + call_text(call, t.tools);
+      }
+      out.append("[TOOL_CALLS]").append(gap).append(list).append("]");
+    }
+    out.append(t.assistant.after);
+  }
+  return out.append(t.open);
+}
+
+// All others; chatml's tools.
+std::string turns_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages,
+                         const Tools* tools) {
   std::string out(t.begin), system;
   if (tools != nullptr) {
     out += t.system.before;
@@ -92,7 +193,7 @@ std::string chat_prompt(const ChatTemplate& t, std::span<const ChatMessage> mess
       out += messages[0].content + "\n\n";
       messages = messages.subspan(1);
     }
-    out.append(tools_text(*tools)).append(t.system.after);
+    out.append(tools_text(*tools, t.tools)).append(t.system.after);
   }
   for (size_t i = 0; i < messages.size(); ++i) {
     const ChatMessage& m = messages[i];
@@ -118,13 +219,66 @@ std::string chat_prompt(const ChatTemplate& t, std::span<const ChatMessage> mess
     if (m.role == "user") out += std::exchange(system, {});
     out += m.content;
     for (size_t k = 0; k < m.calls.size(); ++k)
-      out += (k > 0 || !m.content.empty() ? "\n" : "") + call_text(m.calls[k]);
+      out += (k > 0 || !m.content.empty() ? "\n" : "") + call_text(m.calls[k], t.tools);
     out += turn.after;
   }
-  out += t.open;
+  return out.append(t.open);
+}
+
+}  // namespace
+
+const ChatTemplate* find_chat_template(std::string_view name) {
+  for (const ChatTemplate& t : kTemplates)
+    if (t.name == name) return &t;
+  return nullptr;
+}
+
+std::vector<std::string> chat_template_names() {
+  std::vector<std::string> names;
+  for (const ChatTemplate& t : kTemplates) names.emplace_back(t.name);
+  return names;
+}
+
+const ChatTemplate* chat_template_of_text(std::string_view jinja) {
+  // Later ones of Mistral's write systems and calls otherwise, and are taken for the oldest, without tools.
+  const bool later = jinja.find("[SYSTEM_PROMPT]") != jinja.npos;
+  for (const ChatTemplate& t : kTemplates)
+    if (!t.mark.empty() && jinja.find(t.mark) != jinja.npos &&
+        !(later && t.tools == ToolFormat::mistral))
+      return &t;
+  return nullptr;
+}
+
+const ChatTemplate& chat_template_of(const std::string& folder) {
+  const std::string text = train::chat_template_text(folder);
+  if (const ChatTemplate* known = chat_template_of_text(text)) return *known;
+  if (!text.empty()) {
+    log_warning(
+        fmt::format("{}: its chat template is none of those known, plain is taken; "
+                    "--chat-template chooses another",
+                    folder));
+  }
+  return kTemplates[0];
+}
+
+std::string chat_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages,
+                        const Tools* tools) {
+  std::string out = t.tools == ToolFormat::llama     ? llama_prompt(t, messages, tools)
+                    : t.tools == ToolFormat::mistral ? mistral_prompt(t, messages, tools)
+                                                     : turns_prompt(t, messages, tools);
   // A call that must be made is begun.
-  if (tools != nullptr && tools->forced) out.append(kCallBegins).append("\n");
+  if (tools != nullptr && tools->must_call) out += call_begins(t.tools);
   return out;
+}
+
+std::vector<int32_t> chat_ids(const data::Tokenizer& tokenizer, std::string_view prompt) {
+  std::vector<int32_t> ids;
+  tokenizer.encode_text(prompt, ids);
+  const std::span<const int32_t> begin = tokenizer.sentence_begin();
+  const bool there =
+      ids.size() >= begin.size() && std::equal(begin.begin(), begin.end(), ids.begin());
+  if (!there) ids.insert(ids.begin(), begin.begin(), begin.end());
+  return ids;
 }
 
 }  // namespace saturate::serve

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/tokenizer.h"
 #include "serve/tools.h"
 
 namespace saturate::serve {
@@ -14,6 +15,7 @@ namespace saturate::serve {
 struct ChatMessage {
   std::string role, content;         // system, user, assistant or tool
   std::vector<ToolCall> calls = {};  // of an assistant
+  std::string call_id = {};          // of a tool: the call that it answers; empty: none was given
 };
 
 struct ChatTemplate {
@@ -27,21 +29,27 @@ struct ChatTemplate {
   Turn user, assistant;
   std::string_view open;  // after which the assistant's answer stands
   std::string_view stop;  // ends an answer where the model's end-of-sentence does not; may be empty
-  bool tools = false;     // whether its models know them
+  ToolFormat tools = ToolFormat::none;  // that its models know
 };
 
-// plain, chatml, llama3, gemma or mistral; null for another name.
+// plain, chatml, llama3, llama3.1, gemma, mistral, mistral-v3 or mistral-nemo; null for another name.
 const ChatTemplate* find_chat_template(std::string_view name);
 std::vector<std::string> chat_template_names();
 
 // That of a model folder, told by what its chat_template.jinja or tokenizer_config.json holds; plain
 // where there is none, or (with a warning) an unknown one.
 const ChatTemplate& chat_template_of(const std::string& folder);
+// The same, of the text of such a template; null for an unknown one.
+const ChatTemplate* chat_template_of_text(std::string_view jinja);
 
 // The prompt whose continuation is the assistant's next message.
-// `tools`: may be none; they, calls and messages of tools need a template that has them. Source: the template of
-// Qwen3, without reasoning.
+// `tools`: may be none; they, calls and messages of tools need a template that has them. Errors: FieldError of
+// messages for a conversation that the models of the template do not know. Source: the templates of Qwen3 (without
+// reasoning), Llama 3.1, Mistral 7B v0.3 and Mistral Nemo (docs/adr/0116-tools-in-three-forms.md).
 std::string chat_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages,
                         const Tools* tools = nullptr);
+
+// Its ids. What the tokenizer puts before a text and the template begins with (<|begin_of_text|>, <s>) comes once.
+std::vector<int32_t> chat_ids(const data::Tokenizer& tokenizer, std::string_view prompt);
 
 }  // namespace saturate::serve

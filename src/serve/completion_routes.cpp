@@ -15,6 +15,7 @@
 #include "serve/openai.h"
 #include "serve/request_error.h"
 #include "serve/server.h"
+#include "serve/tool_format.h"
 
 namespace saturate::serve {
 namespace {
@@ -41,11 +42,13 @@ class Completion {
                 scored = {};  // of a stream with scores: what waits for them, and had them
   };
 
-  Completion(std::shared_ptr<Exchange> exchange, CompletionHead head, const CompletionRequest& r)
+  Completion(std::shared_ptr<Exchange> exchange, CompletionHead head, const CompletionRequest& r,
+             ToolFormat calls)
       : exchange_(std::move(exchange)),
         head_(std::move(head)),
         logprobs_(r.logprobs),
         tools_(r.tools),
+        calls_(calls),
         samples_(static_cast<size_t>(r.samples)),
         draws_(static_cast<size_t>(r.draws)),
         echo_(r.echo),
@@ -134,7 +137,7 @@ class Completion {
     c.begun = true;
     if (tools_) {
       c.answer += piece;
-      const size_t certain = certain_content(*tools_, c.answer);
+      const size_t certain = certain_content(*tools_, calls_, c.answer);
       piece = c.answer.substr(c.certain, std::max(certain, c.certain) - c.certain);
       c.certain += piece.size();
     }
@@ -184,10 +187,10 @@ class Completion {
   const char* end_of_calls(size_t i, const char* reason) {
     Choice& c = choices_[i];
     const bool cut = std::string_view(reason) == "length";
-    const SaidCalls said = cut ? SaidCalls{c.answer, {}} : said_calls(*tools_, c.answer);
+    const SaidCalls said = cut ? SaidCalls{c.answer, {}} : said_calls(*tools_, calls_, c.answer);
     say(i, said.content.substr(std::min(c.certain, said.content.size())));
     if (said.calls.empty()) return reason;
-    c.tool_calls = calls_json(said.calls, fmt::format("{}-{}", head_.id, i), stream_);
+    c.tool_calls = calls_json(said.calls, calls_, fmt::format("{}-{}", head_.id, i), stream_);
     if (!stream_) return "tool_calls";
     if (!c.unsent.empty())  // content comes before calls
       exchange_->send(event(completion_piece(head_, i, std::exchange(c.unsent, {}), "",
@@ -201,6 +204,7 @@ class Completion {
   const CompletionHead head_;
   const std::optional<int64_t> logprobs_;
   const std::shared_ptr<const Tools> tools_;  // none: there are none
+  const ToolFormat calls_;                    // how they are written
   const size_t samples_, draws_;              // of each prompt
   const bool echo_, stream_, include_usage_;
   bool begun_ = false;
@@ -242,14 +246,15 @@ void Server::complete(const Shared& exchange, bool chat) {
     const bool calls = r.tools || std::ranges::any_of(r.messages, [](const ChatMessage& m) {
                          return m.role == "tool" || !m.calls.empty();
                        });
-    if (calls && !model.chat->tools) {
+    if (calls && model.chat->tools == ToolFormat::none) {
       throw RequestError(
           400,
-          fmt::format("the chat template of {} ({}) has no tools, chatml has; leave tools "
-                      "out, or serve it with --chat-template chatml",
+          fmt::format("the chat template of {} ({}) has no tools (chatml, llama3.1, mistral-v3 and "
+                      "mistral-nemo have); leave tools out, or serve it with --chat-template",
                       model.name, model.chat->name),
-          {.param = "tools", .code = {}});
+          {.param = r.tools ? "tools" : "messages", .code = {}});
     }
+    if (r.tools && r.tools->must_call) r.format = forced_call(*r.tools, model.chat->tools);
     r.prompts.emplace_back(chat_prompt(*model.chat, r.messages, r.tools.get()));
     if (!model.chat->stop.empty()) r.stops.emplace_back(model.chat->stop);
   }
@@ -267,7 +272,8 @@ void Server::complete(const Shared& exchange, bool chat) {
     try {
       constraint = model.formats->constraint(*r.format);
     } catch (const Error& e) {
-      throw RequestError(400, message_of(e.what()), {.param = "response_format", .code = {}});
+      throw RequestError(400, message_of(e.what()),
+                         {.param = r.tools ? "tools" : "response_format", .code = {}});
     }
   }
   const CompletionHead head{.id = fmt::format("{}-{}", chat ? "chatcmpl" : "cmpl", next_id_++),
@@ -276,7 +282,8 @@ void Server::complete(const Shared& exchange, bool chat) {
                                            std::chrono::system_clock::now().time_since_epoch())
                                            .count(),
                             .chat = chat};
-  const auto completion = std::make_shared<Completion>(exchange, head, r);
+  const ToolFormat calls = r.tools ? model.chat->tools : ToolFormat::none;
+  const auto completion = std::make_shared<Completion>(exchange, head, r, calls);
   const int64_t most = r.max_tokens.value_or(engine.max_length());
   if (r.min_tokens > most)
     throw RequestError(
@@ -287,7 +294,8 @@ void Server::complete(const Shared& exchange, bool chat) {
   for (const auto& prompt : r.prompts) {
     std::vector<int32_t> ids;
     if (const auto* text = std::get_if<std::string>(&prompt)) {
-      tokenizer.encode(*text, ids);
+      ids = chat ? chat_ids(tokenizer, *text) : std::vector<int32_t>();
+      if (!chat) tokenizer.encode(*text, ids);
     } else {
       ids = std::get<std::vector<int32_t>>(prompt);
     }
@@ -296,7 +304,7 @@ void Server::complete(const Shared& exchange, bool chat) {
     completion->count_prompt(ids.size());
     for (int64_t sample = 0; sample < r.draws; ++sample) {
       if (r.echo) completion->echo(job.prompts.size(), tokenizer.decode(ids));
-      completion->add({.text = GeneratedText(tokenizer, ids, r.stops),
+      completion->add({.text = GeneratedText(tokenizer, ids, r.stops, call_mark(calls)),
                        .limit = std::min(most, engine.max_length() - std::ssize(ids)),
                        .prompt_tokens = ids.size()});
       job.prompts.push_back(ids);

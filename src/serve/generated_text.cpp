@@ -27,15 +27,24 @@ size_t unfinished(std::string_view text) {
 }  // namespace
 
 GeneratedText::GeneratedText(data::Tokenizer tokenizer, std::span<const int32_t> prompt,
-                             std::vector<std::string> stops)
-    : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)) {
+                             std::vector<std::string> stops, std::string_view mark)
+    : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)), mark_(mark) {
   const auto last = prompt.last(std::min(prompt.size(), kBefore));
   window_.assign(last.begin(), last.end());
   shown_tokens_ = window_.size();
+  if (mark.empty() || tokenizer_.is_ids()) return;
+  std::vector<int32_t> ids;
+  tokenizer_.encode_text(mark, ids);
+  if (ids.size() == 1 && tokenizer_.decode(ids).empty()) mark_id_ = ids[0];
 }
 
 std::string GeneratedText::add(int32_t id) {
   if (stopped_) return {};
+  if (id == mark_id_) {
+    hold_all();
+    held_ += mark_;
+    return release(false);
+  }
   window_.push_back(id);
   const std::string before = tokenizer_.decode(std::span(window_).first(shown_tokens_));
   const std::string now = tokenizer_.decode(window_);
@@ -50,12 +59,16 @@ std::string GeneratedText::add(int32_t id) {
   return release(false);
 }
 
-std::string GeneratedText::finish() {
-  if (stopped_) return {};
+void GeneratedText::hold_all() {
   const std::string before = tokenizer_.decode(std::span(window_).first(shown_tokens_));
   const std::string now = tokenizer_.decode(window_);
   held_ += now.substr(std::min(before.size(), now.size()));
   shown_tokens_ = window_.size();
+}
+
+std::string GeneratedText::finish() {
+  if (stopped_) return {};
+  hold_all();
   return release(true);
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/tokenizer.h"
@@ -14,8 +15,9 @@ namespace saturate::serve {
 class GeneratedText {
  public:
   // The text goes on from `prompt`: whether it begins with a space depends on what stands before it.
+  // `mark`: a special token of this name, which is no text, comes as its name; empty: none does.
   GeneratedText(data::Tokenizer tokenizer, std::span<const int32_t> prompt,
-                std::vector<std::string> stops);
+                std::vector<std::string> stops, std::string_view mark = {});
 
   // What can be shown now that `id` came; "" once stopped.
   std::string add(int32_t id);
@@ -25,6 +27,7 @@ class GeneratedText {
   bool stopped() const noexcept { return stopped_; }
 
  private:
+  void hold_all();
   std::string release(bool all);
 
   data::Tokenizer tokenizer_;
@@ -32,6 +35,8 @@ class GeneratedText {
   std::vector<int32_t> window_;  // the last tokens shown, then those that are not
   size_t shown_tokens_ = 0;      // of the window
   std::string held_;
+  std::string mark_;
+  int32_t mark_id_ = -1;  // -1: none, or one that is text
   bool stopped_ = false;
 };
 

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "base/utf8.h"
+#include "data/tokenizer_json.h"
 
 namespace saturate::serve {
 namespace {
@@ -57,6 +59,30 @@ TEST(GeneratedText, EndsBeforeTheFirstStopString) {
     EXPECT_EQ(pieces(text, ids), c.want) << c.text;
     EXPECT_EQ(text.stopped(), c.stopped) << c.text;
   }
+}
+
+// What begins a call is a special token of some models, and no text otherwise.
+TEST(GeneratedText, AMarkComesAsItsName) {
+  Json file = parse_json(
+      data::tokenizer_json(data::Tokenizer::bytes(), data::SentenceEnd::left_out), "a test");
+  Json added = file["added_tokens"];
+  Json mark = added[0];
+  const int32_t id = 300;
+  mark["id"] = id;
+  mark["content"] = "[CALL]";
+  mark["special"] = true;
+  added.push_back(mark);
+  file["added_tokens"] = added;
+  const data::Tokenizer t = data::Tokenizer::parse(file.dump(), "tokenizer.json");
+  std::vector<int32_t> ids;
+  t.encode_text("so [CALL]{}", ids);
+  ASSERT_EQ(std::ranges::count(ids, id), 1);
+  GeneratedText without(t, {}, {}), with(t, {}, {}, "[CALL]"), other(t, {}, {}, "so");
+  EXPECT_EQ(pieces(without, ids), "so {}");
+  EXPECT_EQ(pieces(with, ids), "so [CALL]{}");
+  EXPECT_EQ(pieces(other, ids), "so {}");
+  GeneratedText stopped(t, {}, {"LL]{"}, "[CALL]");
+  EXPECT_EQ(pieces(stopped, ids), "so [CA");
 }
 
 }  // namespace

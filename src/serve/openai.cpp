@@ -248,8 +248,8 @@ CompletionRequest parse_chat(const Json& body) {
       parts.fail("content", "give the text of the message");
     r.messages.push_back({role,
                           parts.has("content") ? text_of(parts, "content", message["content"]) : "",
-                          std::move(calls)});
-    for (const char* key : {"name", "tool_call_id"}) static_cast<void>(parts.has(key));
+                          std::move(calls), parts.text_or("tool_call_id", "")});
+    static_cast<void>(parts.has("name"));
     refuse_unless(parts, "refusal", message["refusal"].is_null(), "it must be null");
     for (const char* key : {"audio", "function_call", "annotations"})
       refuse_unless(parts, key, message[key].size() == 0, "it must be null");
@@ -269,10 +269,7 @@ CompletionRequest parse_chat(const Json& body) {
   if (r.tools && r.format)
     fields.fail("response_format",
                 "it cannot go with tools; leave one out, or set tool_choice to none");
-  if (r.tools && r.tools->forced) {
-    refuse_other_ends(fields, r, "tool_choice");
-    r.format = r.tools->forced;
-  }
+  if (r.tools && r.tools->must_call) refuse_other_ends(fields, r, "tool_choice");
   for (const char* key :
        {"function_call", "audio", "prediction", "reasoning_effort", "web_search_options"})
     refuse_unless(fields, key, body[key].is_null() || body[key] == Json("none"), kUnsupported);

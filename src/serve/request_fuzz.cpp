@@ -15,6 +15,7 @@
 #include "serve/libretranslate.h"
 #include "serve/openai.h"
 #include "serve/request_error.h"
+#include "serve/tool_format.h"
 
 using namespace saturate;
 using namespace saturate::serve;
@@ -87,10 +88,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   read_body([&] {
     const CompletionRequest r = parse_chat(parse_body(text, limits));
     chat_prompt(*find_chat_template("llama3"), r.messages);
-    chat_prompt(*find_chat_template("chatml"), r.messages, r.tools.get());
-    if (r.tools) {
-      const SaidCalls said = said_calls(*r.tools, std::string(text));
-      SAT_ASSERT(certain_content(*r.tools, text) <= text.size() &&
+    for (const char* name : {"chatml", "llama3.1", "mistral-v3"}) {
+      const ChatTemplate& t = *find_chat_template(name);
+      read_body([&] { chat_prompt(t, r.messages, r.tools.get()); });
+      if (!r.tools) continue;
+      const SaidCalls said = said_calls(*r.tools, t.tools, std::string(text));
+      SAT_ASSERT(certain_content(*r.tools, t.tools, text) <= text.size() &&
                  said.content.size() <= text.size());
     }
   });

@@ -125,6 +125,66 @@ TEST(ToolCalls, AreMadeWhereTheyMust) {
   }
 }
 
+// The forms of other models: one call, and a list of them.
+TEST(ToolCalls, AreMadeInTheFormOfTheTemplate) {
+  const std::string tools =
+      R"("tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object",)"
+      R"("properties":{"how":{"enum":["up","down"]}},"required":["how"]}}}])";
+  const auto body = [&](const std::string& more) {
+    return R"({"model":"lm","seed":3,"messages":[{"role":"user","content":"x"}],)" + tools + more +
+           "}";
+  };
+  for (const char* name : {"llama3.1", "mistral-v3", "mistral-nemo"}) {
+    SCOPED_TRACE(name);
+    struct Setup setup;
+    setup.chat = name;
+    const Running s(setup);
+    const std::string more = R"(,"tool_choice":"required","max_tokens":2000)";
+    const Json whole = json(s.post("/v1/chat/completions", body(more)))["choices"][0];
+    EXPECT_EQ(text_of(whole["finish_reason"]), "tool_calls");
+    const Json& calls = whole["message"]["tool_calls"];
+    const bool list = std::string_view(name).starts_with("mistral");
+    ASSERT_GE(calls.size(), 1u);
+    if (!list) {
+      EXPECT_EQ(calls.size(), 1u);
+    }
+    const Answer stream = s.post("/v1/chat/completions", body(more + R"(,"stream":true)"));
+    for (const Json& call : *calls.if_array()) {
+      EXPECT_EQ(text_of(call["function"]["name"]), "add");
+      if (list) {
+        EXPECT_EQ(text_of(call["id"]).size(), 9u);
+      }
+      EXPECT_NE(stream.body.find(call["function"].dump()), std::string::npos) << stream.body;
+    }
+    // They go back as messages, with what came of them.
+    Json answered{Json::Array{}};
+    answered.push_back({{"role", "user"}, {"content", "x"}});
+    answered.push_back({{"role", "assistant"}, {"content", nullptr}, {"tool_calls", calls}});
+    for (const Json& call : *calls.if_array())
+      answered.push_back({{"role", "tool"}, {"tool_call_id", call["id"]}, {"content", "1"}});
+    const Json next{{"model", "lm"}, {"messages", answered}, {"max_tokens", 4}};
+    EXPECT_EQ(s.post("/v1/chat/completions", next.dump()).status, 200);
+    const Json twice{
+        {"model", "lm"},
+        {"max_tokens", 4},
+        {"messages", Json::Array{Json{{"role", "user"}, {"content", "x"}},
+                                 Json{{"role", "assistant"},
+                                      {"tool_calls", Json::Array{calls[0], calls[0]}}}}}};
+    const Answer two = s.post("/v1/chat/completions", twice.dump());
+    EXPECT_EQ(two.status, list ? 200 : 400);
+    if (!list) {
+      EXPECT_EQ(text_of(json(two)["error"]["param"]), "messages");
+    }
+  }
+  struct Setup setup;
+  setup.chat = "llama3";
+  const Running s(setup);
+  const Answer none = s.post("/v1/chat/completions", body(""));
+  EXPECT_EQ(none.status, 400);
+  EXPECT_EQ(text_of(json(none)["error"]["param"]), "tools");
+  EXPECT_NE(error_of(none).find("llama3.1"), std::string::npos) << error_of(none);
+}
+
 TEST(ResponseFormat, RefusesAndSaysWhere) {
   const Running s;
   const struct {
@@ -138,8 +198,8 @@ TEST(ResponseFormat, RefusesAndSaysWhere) {
        "response_format"},
       {R"("response_format":{"type":"json_schema","json_schema":{"name":"a"}})",
        "schema is missing", "response_format"},
-      {R"("response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"properties":{"b":{"type":"integer","multipleOf":2}}}}})",
-       "response_format.json_schema.schema.properties.b.multipleOf: it is not supported",
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"properties":{"b":{"type":"integer","not":{}}}}}})",
+       "response_format.json_schema.schema.properties.b.not: it is not supported",
        "response_format"},
       {R"("stop":"a","response_format":{"type":"json_object"})", "cannot go with", "stop"},
       {R"("ignore_eos":true,"response_format":{"type":"json_object"})", "cannot go with",

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "serve/chat_template.h"
+#include "serve/tool_format.h"
 
 namespace saturate::serve {
 namespace {
@@ -21,7 +22,8 @@ Json body_of(std::string more = "") {
 
 std::string why_not(const Json& body) {
   try {
-    parse_tools(body);
+    const auto tools = parse_tools(body);
+    if (tools && tools->must_call) forced_call(*tools, ToolFormat::hermes);
   } catch (const Error& e) {
     return e.what();
   }
@@ -31,16 +33,19 @@ std::string why_not(const Json& body) {
 TEST(Tools, ChoicesForceACall) {
   EXPECT_EQ(parse_tools(Json{{"messages", 1}}), nullptr);
   EXPECT_EQ(parse_tools(body_of(R"(,"tool_choice":"none")")), nullptr);
-  EXPECT_EQ(parse_tools(body_of())->forced, nullptr);
-  const auto any = parse_tools(body_of(R"(,"tool_choice":"required")"));
-  const auto one =
-      parse_tools(body_of(R"(,"tool_choice":{"type":"function","function":{"name":"now"}})"));
+  EXPECT_FALSE(parse_tools(body_of())->must_call);
+  const auto schema_of = [](const char* choice) {
+    return forced_call(*parse_tools(body_of(choice)), ToolFormat::hermes)->schema;
+  };
+  const JsonSchema any = schema_of(R"(,"tool_choice":"required")");
+  const JsonSchema one =
+      schema_of(R"(,"tool_choice":{"type":"function","function":{"name":"now"}})");
   const char *const add = R"({"name": "add", "arguments": {"a": 5}})",
                     *const now = R"({"name": "now", "arguments": {}})";
-  EXPECT_TRUE(takes(any->forced->schema, add) && takes(any->forced->schema, now));
-  EXPECT_TRUE(!takes(one->forced->schema, add) && takes(one->forced->schema, now));
-  EXPECT_FALSE(takes(any->forced->schema, R"({"name": "add", "arguments": {"a": "5"}})"));
-  EXPECT_FALSE(takes(any->forced->schema, R"({"name": "add", "arguments": {}})"));
+  EXPECT_TRUE(takes(any, add) && takes(any, now));
+  EXPECT_TRUE(!takes(one, add) && takes(one, now));
+  EXPECT_FALSE(takes(any, R"({"name": "add", "arguments": {"a": "5"}})"));
+  EXPECT_FALSE(takes(any, R"({"name": "add", "arguments": {}})"));
 }
 
 // Of several functions each is held to patterns of its own.
@@ -52,7 +57,7 @@ TEST(Tools, ForcedCallsKeepThePatternsOfTheirParameters) {
       R"({"type":"function","function":{"name":"at","parameters":{"type":"object","properties":)"
       R"({"hour":{"type":"integer","minimum":0,"maximum":23}},"required":["hour"]}}}]})",
       "t"));
-  const JsonSchema& schema = tools->forced->schema;
+  const JsonSchema schema = forced_call(*tools, ToolFormat::hermes)->schema;
   EXPECT_TRUE(takes(schema, R"({"name": "on", "arguments": {"day": "2026-11-30"}})"));
   EXPECT_FALSE(takes(schema, R"({"name": "on", "arguments": {"day": "2026-11-31"}})"));
   EXPECT_TRUE(takes(schema, R"({"name": "at", "arguments": {"hour": 23}})"));
@@ -75,25 +80,46 @@ TEST(Tools, RefusesAndSaysWhere) {
   expect(parse_json(odd, "t"), "tools[0].function.parameters.properties.a.format: it is not");
 }
 
+// What joining parts of schemas takes counts for all functions together.
+TEST(Tools, ManyLargeParametersAreRefused) {
+  std::string members, parts, functions;
+  for (int i = 0; i < 900; ++i)
+    members += (i > 0 ? "," : "") + ('"' + std::to_string(i)) + R"(":{"type":"string"})";
+  for (int i = 0; i < 60; ++i) parts += std::string(i > 0 ? "," : "") + R"({"$ref":"#/$defs/a"})";
+  for (int i = 0; i < 40; ++i)
+    functions += std::string(i > 0 ? "," : "") + R"({"type":"function","function":{"name":"f)" +
+                 std::to_string(i) + R"(","parameters":{"allOf":[)" + parts +
+                 R"(],"$defs":{"a":{"type":"object","properties":{)" + members + "}}}}}}";
+  EXPECT_NE(why_not(parse_json(R"({"tool_choice":"required","tools":[)" + functions + "]}", "t"))
+                .find("its parts are too many together"),
+            std::string::npos);
+}
+
 TEST(Tools, CallsAreFoundInAnswers) {
   const auto tools = parse_tools(body_of());
-  const std::string call = call_text({"add", R"({"a": 5})"});
+  const std::string call = call_text({"add", R"({"a": 5})"}, ToolFormat::hermes);
   EXPECT_EQ(call, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 5}}\n</tool_call>");
   const SaidCalls two =
-      said_calls(*tools, "Let me see.\n\n" + call + "\n" + call_text({"now", "{}"}));
+      said_calls(*tools, ToolFormat::hermes,
+                 "Let me see.\n\n" + call + "\n" + call_text({"now", "{}"}, ToolFormat::hermes));
   EXPECT_EQ(two.content, "Let me see.");
   ASSERT_EQ(two.calls.size(), 2u);
   EXPECT_EQ(two.calls[0].arguments, R"({"a":5})");
   EXPECT_EQ(two.calls[1].name, "now");
+  // Ends that are special tokens are no text.
+  const std::string endless = "<tool_call>{\"name\":\"now\",\"arguments\":{}}\n";
+  EXPECT_EQ(said_calls(*tools, ToolFormat::hermes, endless + endless).calls.size(), 2u);
   // A model may stop behind the JSON.
-  EXPECT_EQ(said_calls(*tools, call.substr(0, call.size() - 12)).calls.size(), 1u);
-  EXPECT_EQ(said_calls(*parse_tools(body_of(R"(,"parallel_tool_calls":false)")), call + call)
+  EXPECT_EQ(said_calls(*tools, ToolFormat::hermes, call.substr(0, call.size() - 12)).calls.size(),
+            1u);
+  EXPECT_EQ(said_calls(*parse_tools(body_of(R"(,"parallel_tool_calls":false)")), ToolFormat::hermes,
+                       call + call)
                 .calls.size(),
             1u);
   for (const char* text :
        {"no call", "<tool_call>\n{\"name\": \"add\"}\n</tool_call>",
         "<tool_call>{\"name\": \"sub\", \"arguments\": {}}</tool_call>", "a<tool_call>", ""}) {
-    const SaidCalls said = said_calls(*tools, text);
+    const SaidCalls said = said_calls(*tools, ToolFormat::hermes, text);
     EXPECT_EQ(said.content, text);
     EXPECT_TRUE(said.calls.empty()) << text;
   }
@@ -104,14 +130,14 @@ TEST(Tools, ContentIsCertainBeforeACall) {
   const auto tools = parse_tools(body_of());
   const std::string whole =
       "a <b> <tool\n <tool_call>{\"name\":\"now\",\"arguments\":{}}</tool_call>";
-  const std::string content = said_calls(*tools, whole).content;
+  const std::string content = said_calls(*tools, ToolFormat::hermes, whole).content;
   EXPECT_EQ(content, "a <b> <tool");
   for (size_t n = 0; n <= whole.size(); ++n) {
-    const size_t certain = certain_content(*tools, whole.substr(0, n));
+    const size_t certain = certain_content(*tools, ToolFormat::hermes, whole.substr(0, n));
     EXPECT_TRUE(content.starts_with(whole.substr(0, certain))) << n;
   }
-  EXPECT_EQ(certain_content(*tools, "so <tool"), 2u);
-  EXPECT_EQ(certain_content(*tools, "so <tools"), 9u);
+  EXPECT_EQ(certain_content(*tools, ToolFormat::hermes, "so <tool"), 2u);
+  EXPECT_EQ(certain_content(*tools, ToolFormat::hermes, "so <tools"), 9u);
 }
 
 // As the tokenizer_config.json of Qwen3 writes a chat with a call and its answer.

@@ -22,7 +22,7 @@ int32_t one_less(int32_t room) { return room < 0 ? room : room - 1; }
 
 size_t JsonAutomaton::Hash::operator()(const Frame& f) const noexcept {
   uint64_t h = static_cast<uint64_t>(f.kind) << 8 | static_cast<uint64_t>(f.phase);
-  for (const int32_t v : {f.node, f.parent, f.a, f.b, f.c}) {
+  for (const int32_t v : {f.node, f.parent, f.a, f.b, f.c, f.d, f.e}) {
     h = (h ^ static_cast<uint32_t>(v)) * 0x9E3779B97F4A7C15u;
     h ^= h >> 32;
   }
@@ -147,21 +147,75 @@ void JsonAutomaton::begin(int32_t which, int32_t parent, unsigned char byte,
   }
 }
 
+// One more member, where they are counted.
+void JsonAutomaton::count(const JsonSchema::Node& n, Frame& f, bool property) {
+  if (!is_counted(n)) return;
+  if (n.most >= 0) ++f.d;
+  if (!property)
+    f.e |= 1;
+  else if (f.e / 2 < n.least)
+    f.e += 2;
+}
+
+// Whether members with other names than those of properties have values that fit.
+bool JsonAutomaton::another_may_come(const Frame& f) const {
+  const JsonSchema::Node& n = node(f.node);
+  const int32_t own_levels = levels(f.parent) + 1;
+  return (n.rest >= 0 && fits(n.rest, own_levels)) ||
+         std::ranges::any_of(n.names, [&](const auto& one) { return fits(one.node, own_levels); });
+}
+
+// What may still come where members are counted, with properties from the next one on.
+JsonAutomaton::Ahead JsonAutomaton::ahead_of(const Frame& f) const {
+  const JsonSchema::Node& n = node(f.node);
+  // Of those with other names one counts: more may have the same name.
+  Ahead ahead{.possible = (f.e & 1) == 0 && another_may_come(f) ? 1 : 0};
+  for (size_t i = static_cast<size_t>(f.a); i < n.properties.size(); ++i) {
+    ahead.required += n.properties[i].required ? 1 : 0;
+    ahead.possible += fits(n.properties[i].node, levels(f.parent) + 1) ? 1 : 0;
+  }
+  return ahead;
+}
+
+// Whether there can be as many members as there must, and no more than there may.
+bool JsonAutomaton::can_end(const Frame& f, const Ahead& ahead) const {
+  const JsonSchema::Node& n = node(f.node);
+  const int32_t lacking = std::max(0, n.least - f.e / 2 - (f.e & 1));
+  return lacking <= ahead.possible &&
+         (n.most < 0 || f.d + std::max(ahead.required, lacking) <= n.most);
+}
+
+// Whether one with another name may come.
+bool JsonAutomaton::another_fits(const Frame& f) const {
+  if (!another_may_come(f)) return false;
+  if (!is_counted(node(f.node))) return true;
+  Frame then = f;
+  count(node(f.node), then, false);
+  return can_end(then, ahead_of(then));
+}
+
 // The first property from `from` on, of those that may come, whose name begins so; -1: none.
 int32_t JsonAutomaton::candidate(const Frame& f, int32_t from, std::string_view begins) const {
-  const auto& properties = node(f.node).properties;
-  for (int32_t i = f.a; i < std::ssize(properties); ++i) {
-    const JsonSchema::Property& p = properties[static_cast<size_t>(i)];
+  const JsonSchema::Node& n = node(f.node);
+  const bool counted = is_counted(n);
+  Frame then = f;
+  count(n, then, true);
+  Ahead ahead = counted ? ahead_of(f) : Ahead{};
+  for (int32_t i = f.a; i < std::ssize(n.properties); ++i) {
+    const JsonSchema::Property& p = n.properties[static_cast<size_t>(i)];
     // An object's own level is that of its parent and one.
-    if (i >= from && fits(p.node, levels(f.parent) + 1) && p.name.starts_with(begins)) return i;
+    const bool may_come = i >= from || counted ? fits(p.node, levels(f.parent) + 1) : false;
+    ahead.required -= p.required ? 1 : 0;
+    ahead.possible -= may_come ? 1 : 0;
+    if (i >= from && may_come && p.name.starts_with(begins) && (!counted || can_end(then, ahead)))
+      return i;
     if (p.required) break;  // none behind it comes before it
   }
   return -1;
 }
 
-bool JsonAutomaton::more_members(const Frame& f, int32_t own_levels) const {
-  const int32_t rest = node(f.node).rest;
-  return (rest >= 0 && fits(rest, own_levels)) || candidate(f, f.a, "") >= 0;
+bool JsonAutomaton::more_members(const Frame& f) const {
+  return another_fits(f) || candidate(f, f.a, "") >= 0;
 }
 
 bool JsonAutomaton::all_required(const Frame& f) const {
@@ -182,11 +236,12 @@ void JsonAutomaton::object(Frame f, unsigned char byte, std::vector<int32_t>& ou
   }
   if (spaced(f, f.c, byte, out)) return;
   f.c = 0;
-  if (byte == '}' && f.phase != Phase::comma && all_required(f)) {
+  if (byte == '}' && f.phase != Phase::comma && all_required(f) &&
+      f.e / 2 + (f.e & 1) >= node(f.node).least) {
     out.push_back(f.parent);
   } else if (byte == ',' && f.phase == Phase::after_value) {
     f.phase = Phase::comma;
-    if (more_members(f, levels(f.parent) + 1)) out.push_back(number_of(f));
+    if (more_members(f)) out.push_back(number_of(f));
   } else if (byte == '"' && f.phase != Phase::after_value) {
     begin_name(f, out);
   }
@@ -200,8 +255,16 @@ void JsonAutomaton::begin_name(Frame f, std::vector<int32_t>& out) {
     out.push_back(number_of(named));
   }
   const JsonSchema::Node& n = node(f.node);
-  if (n.rest < 0 || !fits(n.rest, levels(f.parent) + 1)) return;
+  const int32_t own_levels = levels(f.parent) + 1;
+  if (!another_fits(f)) return;
+  count(n, f, false);
   f.phase = Phase::colon;
+  for (const JsonSchema::Names& one : n.names) {
+    if (!fits(one.node, own_levels)) continue;
+    f.b = one.node;
+    out.push_back(number_of({Kind::pattern, Phase::plain, -1, number_of(f), 0, one.pattern}));
+  }
+  if (n.rest < 0 || !fits(n.rest, own_levels)) return;
   f.b = n.rest;
   const int32_t behind = number_of(f);
   if (n.properties.empty()) {
@@ -219,7 +282,8 @@ void JsonAutomaton::name(Frame f, unsigned char byte, std::vector<int32_t>& out)
   if (f.b < 0) return;
   ++f.c;
   if (const JsonSchema::Property& p = properties[static_cast<size_t>(f.b)]; p.name == text) {
-    f = {Kind::object, Phase::colon, f.node, f.parent, f.b + 1, p.node};
+    f = {Kind::object, Phase::colon, f.node, f.parent, f.b + 1, p.node, 0, f.d, f.e};
+    count(node(f.node), f, true);
   }
   out.push_back(number_of(f));
 }
@@ -231,8 +295,11 @@ void JsonAutomaton::array(Frame f, unsigned char byte, std::vector<int32_t>& out
     if (f.a == 0) out.push_back(f.parent);
     return;
   }
-  const int32_t items = node(f.node).items;
-  if (f.b == 0 || !fits(items, levels(f.parent) + 1)) return;
+  const JsonSchema::Node& n = node(f.node);
+  const bool is_first = f.d < std::ssize(n.first);
+  const int32_t items = is_first ? n.first[static_cast<size_t>(f.d)] : n.items;
+  if (f.b == 0 || items < 0 || !fits(items, levels(f.parent) + 1)) return;
+  if (is_first) ++f.d;
   const bool first = f.phase == Phase::open;
   f.phase = Phase::after_value;
   f.a = std::max(0, f.a - 1);

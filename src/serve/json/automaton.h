@@ -95,8 +95,10 @@ class JsonAutomaton {
   // What a, b and c count:
   //   value       a spaces
   //   object      a the next property; name: b the one that it may be, c its bytes that are there;
-  //               colon: b the node of the value; else c spaces
-  //   array       a elements that must come, b that may (-1: any number), c spaces
+  //               colon: b the node of the value; else c spaces. Where members are counted: d all of them,
+  //               e twice those whose names are properties, and 1 where there is another one
+  //   array       a elements that must come, b that may (-1: any number), c spaces; d those that are there,
+  //               as far as the first have schemas of their own
   //   string      a characters that must come, b that may
   //   other_name  a the property whose name begins so (-1: none), b its bytes that are there
   //   number      a digits
@@ -105,7 +107,7 @@ class JsonAutomaton {
   struct Frame {
     Kind kind = Kind::end;
     Phase phase = Phase::none;
-    int32_t node = -1, parent = 0, a = 0, b = 0, c = 0;
+    int32_t node = -1, parent = 0, a = 0, b = 0, c = 0, d = 0, e = 0;
     bool operator==(const Frame&) const = default;
   };
   struct Hash {
@@ -133,7 +135,16 @@ class JsonAutomaton {
     return parent_levels + node(child).levels <= kMostJsonLevels;
   }
   int32_t candidate(const Frame& f, int32_t from, std::string_view begins) const;
-  bool more_members(const Frame& f, int32_t levels) const;
+  bool more_members(const Frame& f) const;
+  bool another_may_come(const Frame& f) const;
+  struct Ahead {
+    int32_t required = 0, possible = 0;  // members
+  };
+  Ahead ahead_of(const Frame& f) const;
+  bool can_end(const Frame& f, const Ahead& ahead) const;
+  bool another_fits(const Frame& f) const;
+  static bool is_counted(const JsonSchema::Node& n) { return n.least > 0 || n.most >= 0; }
+  static void count(const JsonSchema::Node& n, Frame& f, bool property);
   const Dfa::State& state(const Frame& f) const {
     return schema_.patterns[static_cast<size_t>(f.b)].states[static_cast<size_t>(f.a)];
   }

@@ -130,7 +130,21 @@ const char* const kSchemas[] = {
     "'exclusiveMaximum': 120}}, 'required': ['name', 'age']}",
     "{'type': 'string', 'pattern': '\\\"[ab1\\u00e9]+\\\\\\\\', 'maxLength': 9}"};
 
-// Whether a value meets a schema, by the text of JSON Schema; knows what the schemas above say.
+// What they let be written schema_test.cpp tries.
+const char* const kMoreSchemas[] = {
+    "{'type': 'array', 'items': {'type': 'number', 'minimum': -1.5, 'exclusiveMaximum': 12.25}}",
+    "{'prefixItems': [{'type': 'integer', 'multipleOf': 6}, {'enum': ['a', 'abc']}], 'items': "
+    "{'type': 'null'}, 'minItems': 1, 'maxItems': 4}",
+    "{'properties': {'name': {'type': 'boolean'}, 'age': {'type': 'integer', 'maximum': 9}}, "
+    "'patternProperties': {'^[0-9]+$': {'type': 'null'}, '^x': {'type': 'string'}}, "
+    "'additionalProperties': {'type': 'boolean'}, 'maxProperties': 4}",
+    "{'properties': {'a': {}, 'na': {}, 'name': {'const': 1}}, 'minProperties': 2, "
+    "'maxProperties': 2}",
+    "{'oneOf': [{'properties': {'a': {'const': 1}}, 'required': ['a'], 'type': 'object'}, "
+    "{'properties': {'a': {'const': 12}, 'name': {'type': 'string'}}, 'required': ['a'], 'type': "
+    "'object'}, {'type': 'array', 'items': {'maximum': 3}}]}"};
+
+// Whether a value meets a schema, by the text of JSON Schema; knows what those of kSchemas say.
 bool meets(const Json& whole, const Json& s, const Json& v) {
   if (s.if_bool() != nullptr) return *s.if_bool();
   if (const Json* to = s.find("$ref"))
@@ -184,7 +198,9 @@ bool meets(const Json& whole, const Json& s, const Json& v) {
 TEST(JsonConstraint, MasksAreThoseOfEachTokenTriedAlone) {
   const auto tokens = vocabulary();
   std::mt19937 random(3);
-  for (const char* text : kSchemas) {
+  std::vector<const char*> all(std::begin(kSchemas), std::end(kSchemas));
+  all.insert(all.end(), std::begin(kMoreSchemas), std::end(kMoreSchemas));
+  for (const char* text : all) {
     SCOPED_TRACE(text);
     const JsonSchema schema = compile_json_schema(schema_of(text), "schema");
     JsonConstraint constraint(schema, tokens, {kEnd});
@@ -404,8 +420,12 @@ TEST(JsonSchema, RefusesWhatItCannotHoldAndSaysWhere) {
     const char *schema, *message;
   };
   for (const Case& c :
-       {Case{"{'type': 'object', 'properties': {'a': {'type': 'integer', 'multipleOf': 2}}}",
-             "f.properties.a.multipleOf: it is not supported; leave it out"},
+       {Case{"{'type': 'object', 'properties': {'a': {'type': 'integer', 'multipleOf': 0.5}}}",
+             "f.properties.a.multipleOf: it is taken as a whole number in 1"},
+        {"{'type': 'integer', 'multipleOf': 0}", "f.multipleOf: it is taken as a whole number"},
+        {"{'type': 'integer', 'multipleOf': 99991}", "f.multipleOf: it takes too many states"},
+        {"{'type': 'integer', 'multipleOf': 7, 'minimum': 1, 'maximum': 6}",
+         "f.multipleOf: no number of at most 15 digits"},
         {"{'type': 'string', 'pattern': 'a(?=b)'}", "f.pattern: at character 2, \"(?=b)\": look"},
         {"{'type': 'string', 'pattern': 1}", "f.pattern: it must be a text"},
         {"{'type': 'string', 'pattern': '^a$', 'minLength': 2}", "f.pattern: no text meets it"},
@@ -414,28 +434,63 @@ TEST(JsonSchema, RefusesWhatItCannotHoldAndSaysWhere) {
         {"{'type': 'integer', 'format': 'date'}", "f.format: it says nothing of the type"},
         {"{'type': 'integer', 'pattern': 'a'}", "f.pattern: it says nothing of the type"},
         {"{'type': 'string', 'minimum': 1}", "f.minimum: it says nothing of the type"},
-        {"{'type': 'number', 'minimum': 1}", "f.minimum: it is supported for integers only"},
-        {"{'exclusiveMaximum': 1}", "f.exclusiveMaximum: it is supported for integers only"},
+        {"{'type': 'number', 'minimum': 1, 'exclusiveMaximum': 1}",
+         "f.exclusiveMaximum: no number of at most 15 digits"},
+        {"{'type': 'number', 'minimum': 1e15}", "f.minimum: no number of at most 15 digits"},
         {"{'type': 'integer', 'minimum': true}", "f.minimum: it must be a number"},
         {"{'type': 'integer', 'exclusiveMinimum': 1, 'maximum': 1.5}",
-         "f.maximum: no integer of at most 15 digits"},
-        {"{'type': 'integer', 'minimum': 1e15}", "f.minimum: no integer of at most 15 digits"},
+         "f.maximum: no number of at most 15 digits"},
+        {"{'type': 'integer', 'minimum': 1e15}", "f.minimum: no number of at most 15 digits"},
         {"{'enum': ['a'], 'pattern': 'a'}", "f.pattern: it cannot stand beside"},
-        {"{'anyOf': [{'type': 'null'}], 'type': 'null'}", "f.type: it cannot stand beside"},
+        {"{'anyOf': [{'type': 'null'}], 'type': 'array'}", "f.anyOf: no value meets any of its"},
         {"{'anyOf': [{'not': {}}]}", "f.anyOf[0].not: it is not supported"},
-        {"{'allOf': [{}, {}]}", "f.allOf: only a list of one schema"},
+        {"{'allOf': [{'enum': {}}, {'enum': [1]}]}", "f.enum: give a list of at least one value"},
+        {"{'allOf': [{'type': 'text'}, {'type': 'null'}]}", "f.type: it is no name of a type"},
+        {"{'allOf': []}", "f.allOf: give a list of at least one schema"},
+        {"{'allOf': [{'type': 'string'}, {'type': ['null', 'number']}]}",
+         "f: no value meets all of its parts"},
+        {"{'allOf': [{'pattern': 'a'}, {'pattern': 'b'}]}", "f.pattern: two parts of the schema"},
+        {"{'allOf': [{'prefixItems': [{}]}, {'items': {}}]}", "f.items: two parts of the schema"},
+        {"{'allOf': [{'$ref': '#'}]}", "f.allOf"},
+        {"{'properties': {'a': {'allOf': [{'not': {}}, {}]}}}", "f.properties.a.not: it is not"},
+        {"{'oneOf': [{'type': 'number'}, {'type': 'integer'}]}",
+         "f.oneOf: [0] and [1] may both hold of one value"},
+        {"{'oneOf': [{'properties': {'a': {'const': 1}}}, {'properties': {'a': {'const': 2}}}]}",
+         "f.oneOf: [0] and [1] may both hold of one value"},
+        {"{'unevaluatedProperties': {}}", "f.unevaluatedProperties: it is taken as false"},
+        {"{'uniqueItems': true}", "f.uniqueItems: it is not supported"},
+        {"{'prefixItems': [{}], 'items': false, 'minItems': 2}", "f.minItems: no list has so many"},
+        {"{'prefixItems': {}}", "f.prefixItems: it must be a list"},
+        {"{'prefixItems': [{'$ref': '#'}], 'minItems': 1}", "f: no value that ends meets it"},
+        {"{'minProperties': 2}", "f.minProperties: it is held only with names"},
+        {"{'properties': {'a': {}, 'b': {}}, 'required': ['a', 'b'], 'maxProperties': 1}",
+         "f.maxProperties: more are required"},
+        {"{'properties': {'a': {'$ref': '#'}}, 'minProperties': 1}",
+         "f: no value that ends meets it"},
+        {"{'properties': {'ab': {'type': 'null'}}, 'required': ['ab'], 'patternProperties': {'a': "
+         "{'type': 'string'}}}",
+         "f.properties.ab: it is required, and no value meets it"},
+        {"{'properties': {'a\\n': {}}, 'patternProperties': {'a': {}}}", "control characters"},
+        {"{'patternProperties': {'(': {}}}", "f.patternProperties.(: at character 1"},
+        {"{'propertyNames': {'type': ['string', 'null']}}", "f.propertyNames: it must be"},
+        {"{'propertyNames': {'maxLength': 1}, 'required': ['ab']}", "f.propertyNames: it does not"},
         {"{'type': 'text'}", "f.type: it must be object, array"},
         {"{'type': 'integer', 'maxLength': 2}", "f.maxLength: it says nothing of the type"},
         {"{'type': 'string', 'minLength': 3, 'maxLength': 2}",
          "f.minLength: it is above maxLength"},
         {"{'type': 'array', 'minItems': -1}", "f.minItems: it must be a whole number"},
         {"{'properties': {}, 'items': {}}", "f: it has keywords of several types"},
-        {"{'type': 'object', 'required': ['a']}", "f.required: it names a, which"},
+        {"{'type': 'object', 'properties': {}, 'required': ['a']}",
+         "f.required: it names a, which"},
+        {"{'properties': {'a': false}, 'required': ['a']}", "f.properties.a: it is required"},
         {"{'enum': []}", "f.enum: give a list of at least one value"},
         {"{'enum': [1], 'type': 'string'}", "f: no value that it lists is of its type"},
         {"{'$ref': 'http://x'}", "f.$ref: a reference must be"},
         {"{'$ref': '#/$defs/a'}", "f.$ref: there is no #/$defs/a"},
         {"{'$ref': '#'}", "f.$ref: it refers to itself"},
+        {"{'properties': {'a': {'$id': 'x', '$defs': {'t': {}}, '$ref': '#/$defs/t'}}, '$defs': "
+         "{'t': {}}}",
+         "f.properties.a.$id: references below it"},
         {"{'anyOf': [{'$ref': '#'}]}", "f: an anyOf refers to itself"},
         {"{'properties': {'a': {'$ref': '#'}}, 'required': ['a']}",
          "f: no value that ends meets it"},

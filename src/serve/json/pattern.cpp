@@ -570,26 +570,10 @@ class Nfa {
   int32_t accept_ = 0, round_ = 0;
 };
 
-// Without the states from which nothing leads to an end.
 Dfa pruned(const Dfa& dfa, const std::string& where) {
-  std::array<bool, 256> all;
-  all.fill(true);
-  const std::vector<bool> ends = states_that_end(dfa, all);
-  if (!ends[0])
+  Dfa out = without_dead_ends(dfa);
+  if (out.states.empty())
     refuse(where, "no text meets it (control characters are never written, lengths count)");
-  const size_t n = dfa.states.size();
-  std::vector<int16_t> number(n, -1);
-  int16_t kept = 0;
-  for (size_t i = 0; i < n; ++i)
-    if (ends[i]) number[i] = kept++;
-  Dfa out;
-  for (size_t i = 0; i < n; ++i) {
-    if (number[i] < 0) continue;
-    Dfa::State state = dfa.states[i];
-    for (int16_t& to : state.next)
-      if (to >= 0) to = number[static_cast<size_t>(to)];
-    out.states.push_back(state);
-  }
   return out;
 }
 
@@ -643,27 +627,6 @@ Dfa counted(const Dfa& dfa, int32_t least, int32_t most, const std::string& wher
   return out;
 }
 
-// Numbers of as many digits as both have.
-void digits_between(const std::string& least, const std::string& most, const std::string& before,
-                    std::vector<std::string>& out) {
-  const size_t n = least.size();
-  const auto all = [](size_t digits) {
-    return digits == 0 ? std::string() : fmt::format("[0-9]{{{}}}", digits);
-  };
-  if (least == std::string(n, '0') && most == std::string(n, '9'))
-    return out.push_back(before + all(n));
-  if (n == 1) return out.push_back(fmt::format("{}[{}-{}]", before, least, most));
-  const std::string low = least.substr(1), high = most.substr(1);
-  char first = least[0], last = most[0];
-  if (first == last) return digits_between(low, high, before + first, out);
-  if (low != std::string(n - 1, '0'))
-    digits_between(low, std::string(n - 1, '9'), before + first++, out);
-  const bool cut = high != std::string(n - 1, '9');
-  if (cut) --last;
-  if (first <= last) out.push_back(fmt::format("{}[{}-{}]{}", before, first, last, all(n - 1)));
-  if (cut) digits_between(std::string(n - 1, '0'), high, before + most[0], out);
-}
-
 }  // namespace
 
 std::vector<bool> states_that_end(const Dfa& dfa, const std::array<bool, 256>& may_come) {
@@ -689,6 +652,28 @@ std::vector<bool> states_that_end(const Dfa& dfa, const std::array<bool, 256>& m
     open.insert(open.end(), before[s].begin(), before[s].end());
   }
   return ends;
+}
+
+Dfa without_dead_ends(const Dfa& dfa) {
+  if (dfa.states.empty()) return {};
+  std::array<bool, 256> all;
+  all.fill(true);
+  const std::vector<bool> ends = states_that_end(dfa, all);
+  if (!ends[0]) return {};
+  const size_t n = dfa.states.size();
+  std::vector<int16_t> number(n, -1);
+  int16_t kept = 0;
+  for (size_t i = 0; i < n; ++i)
+    if (ends[i]) number[i] = kept++;
+  Dfa out;
+  for (size_t i = 0; i < n; ++i) {
+    if (number[i] < 0) continue;
+    Dfa::State state = dfa.states[i];
+    for (int16_t& to : state.next)
+      if (to >= 0) to = number[static_cast<size_t>(to)];
+    out.states.push_back(state);
+  }
+  return out;
 }
 
 Dfa compile_pattern(std::string_view pattern, const std::string& where, int32_t least, int32_t most,
@@ -723,24 +708,6 @@ std::string format_pattern(std::string_view format) {
     return "^[A-Za-z0-9]{1,20}(?:[._+-][A-Za-z0-9]{1,20}){0,2}@"
            "(?:[A-Za-z0-9]{1,20}(?:-[A-Za-z0-9]{1,20}){0,2}\\.){1,2}[A-Za-z]{2,20}$";
   return {};
-}
-
-std::string integer_pattern(int64_t least, int64_t most) {
-  std::vector<std::string> out;
-  const auto side = [&](int64_t low, int64_t high, const std::string& sign) {
-    // Of each number of digits those that lie between.
-    for (int64_t begin = 0; begin <= high; begin = begin == 0 ? 10 : begin * 10) {
-      const int64_t end = begin == 0 ? 9 : begin * 10 - 1;
-      if (low <= end)
-        digits_between(std::to_string(std::max(low, begin)), std::to_string(std::min(high, end)),
-                       sign, out);
-    }
-  };
-  if (least < 0) side(std::max<int64_t>(1, -most), -least, "-");
-  if (most >= 0) side(std::max<int64_t>(0, least), most, "");
-  std::string all = "^(?:";
-  for (const std::string& each : out) all += (all.ends_with(':') ? "" : "|") + each;
-  return all + ")$";
 }
 
 }  // namespace saturate::serve

@@ -20,8 +20,8 @@ struct Dfa {
   std::vector<State> states;
 };
 
-// What compiling may take: steps of some twenty nanoseconds each, of all patterns of a request together, since
-// whoever asks decides how many there are.
+// What compiling may take: steps of some twenty nanoseconds each, of all patterns and joined parts of a request
+// together, since whoever asks decides how many there are.
 struct PatternBudget {
   size_t steps = 10'000'000;
 };
@@ -41,10 +41,10 @@ Dfa compile_pattern(std::string_view pattern, const std::string& where, int32_t 
 // Of each state whether bytes of those that `may_come` lead from it to an end.
 std::vector<bool> states_that_end(const Dfa& dfa, const std::array<bool, 256>& may_come);
 
+// Without the states from which nothing leads to an end; no states at all where the start is one.
+Dfa without_dead_ends(const Dfa& dfa);
+
 // The pattern of a "format" of JSON Schema; empty: not known.
 std::string format_pattern(std::string_view format);
-
-// The pattern of whole numbers from `least` to `most` as JSON has them, without leading zeros and "-0".
-std::string integer_pattern(int64_t least, int64_t most);
 
 }  // namespace saturate::serve

@@ -20,14 +20,21 @@ struct JsonSchema {
     int32_t node;
     bool required;
   };
+  // Members whose names a pattern allows; no name is of two of these, or of a property.
+  struct Names {
+    int32_t pattern, node;
+  };
   struct Node {
     enum class Kind : uint8_t { any_of, object, array, string, number, integer, literal };
     Kind kind = Kind::any_of;
     std::vector<int32_t> alternatives = {};  // any_of
     std::vector<Property> properties = {};   // object, in the order in which they are written
-    int32_t rest = -1;                    // object: of members with other names; -1: there are none
-    int32_t items = -1;                   // array
-    int32_t least = 0, most = -1;         // array: items, string: characters; -1: any number
+    int32_t rest = -1;                // object: of members with other names; -1: there are none
+    std::vector<Names> names = {};    // object: instead of rest
+    std::vector<int32_t> first = {};  // array: the first elements,
+    int32_t items = -1;               // and those behind them; -1: there are none
+    int32_t least = 0,
+            most = -1;  // array: items, object: members, string: characters; -1: any number
     std::vector<std::string> texts = {};  // literal: compact JSON of each value, sorted
     int32_t pattern = -1;  // string, number and integer: the one of `patterns` that it is held to
     int32_t levels = 0;    // of nesting that every value of it has at least
@@ -37,17 +44,16 @@ struct JsonSchema {
   int32_t root = 0;
 };
 
-// Taken: type (or a list of types), properties, required, additionalProperties, items, minItems, maxItems,
-// minLength, maxLength, pattern, format (date, time, date-time, uuid, ipv4, email), of integers minimum,
-// maximum, exclusiveMinimum and exclusiveMaximum, enum, const, anyOf, allOf and oneOf of one schema, $ref
-// into the schema itself, true, and what only describes (title, description, default, examples, $schema,
-// $id, $comment, $defs).
-// An object with properties has no others unless additionalProperties says so.
+// Taken: the keywords of the table in docs/guide/serve.md. An object with properties has no others unless
+// additionalProperties says so, and a list with prefixItems no more unless items does.
 //
 // Errors: invalid_argument for everything else, naming the place ("<where>.properties.age.minimum"), and
 // for a schema that no finite value meets.
 // `budget`: of the patterns of several schemas together; null: each its own.
 JsonSchema compile_json_schema(const Json& schema, const std::string& where,
                                PatternBudget* budget = nullptr);
+
+// Appends the nodes and patterns of `from`; the number of its root there.
+int32_t append_schema(JsonSchema& to, const JsonSchema& from);
 
 }  // namespace saturate::serve
