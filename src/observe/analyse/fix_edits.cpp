@@ -357,6 +357,8 @@ void halve(ReplayEvent& e, ReplayOp* ops, bool at_most, const EditSettings& s) {
       factor = 1;
     else if (ops[i].tf32)
       factor = 1 / (at_most ? kHalfOfTf32 : kSurelyOfTf32);
+    else if (ops[i].float32_attention)
+      factor = 1 / (at_most ? s.attention_at_most : s.attention_surely);
     else if (ops[i].leaf == Leaf::matrix)
       factor = 1 / (at_most ? s.half_ratio : s.tensor_ratio);
     else if (at_most && ops[i].layout)
