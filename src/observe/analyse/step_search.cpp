@@ -389,8 +389,14 @@ class Search {
   const Cut& choose(std::vector<Cut>& good) const {
     std::stable_sort(good.begin(), good.end(),
                      [](const Cut& x, const Cut& y) { return x.count() > y.count(); });
-    double most = 0;
-    for (const Cut& c : good) most = std::max(most, c.optimizes ? c.explained : 0);
+    // Two or three epochs explain all, steps less: they do not decide what is enough for steps.
+    double of_many = 0, of_all = 0;
+    for (const Cut& c : good) {
+      if (!c.optimizes) continue;
+      of_all = std::max(of_all, c.explained);
+      if (c.count() > kFew) of_many = std::max(of_many, c.explained);
+    }
+    const double most = of_many >= kExplainsOfFew ? of_many : of_all;
     if (most > 0) {
       // An optimizer may itself be a loop over parameters.
       std::erase_if(good, [&](const Cut& c) {

@@ -380,6 +380,27 @@ TEST(StepShapes, StepsThatGrowByLittle) {
   EXPECT_GT(a.drift, 1.1);
 }
 
+// The pictures of an epoch are cut and mixed at once, and the host meets the device there alone.
+TEST(StepShapes, EpochsAreNoSteps) {
+  const Program p{"epochs",
+                  2 * 97 + 10,
+                  [](Simulator& s, int) {
+                    layers(s, 6, "fwd");
+                    s.kernel("nll_loss_forward", 5 * kUs);
+                    layers(s, 6, "bwd");
+                    optimizer(s);
+                  },
+                  {},
+                  [](Simulator& s, int i) {
+                    if (i % 97 != 3) return;
+                    s.copy_out(8, 2 * kUs, true);
+                    for (int k = 0; k < 20; ++k) s.kernel("index_elementwise_kernel", kMs);
+                  }};
+  const StepAnalysis a = run(p).analysis.steps;
+  ASSERT_TRUE(a.found);
+  EXPECT_NEAR(static_cast<double>(a.count + a.warm_up), 203, 6) << a.rule;
+}
+
 // Slow for long is no warm-up: the cores are short, or the batches are of another kind.
 TEST(StepShapes, WarmUpIsShort) {
   Program p{"a slow third", 90, [](Simulator& s, int i) {
