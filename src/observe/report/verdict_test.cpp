@@ -246,6 +246,27 @@ TEST(Verdict, ValuesThatSteerAStepTakeTheirCodeAlong) {
   expect_sound(before, FixKind::syncs, gain);
 }
 
+// What is made on the host between them goes on without them (graphs joined in Python, 0.88x where the waits were left out).
+TEST(Verdict, FewWaitsBesideMuchWorkDoNotTakeItAlong) {
+  const auto program = [](bool waits) {
+    return [=](Simulator& s, int) {
+      for (int i = 0; i < 5; ++i) {
+        s.host(3'000'000);
+        for (int k = 0; k < 10; ++k) s.host(60'000), s.kernel("index_elementwise_kernel", 4'000);
+        layers(s, 3, 60'000, 8'000);
+        if (waits) s.copy_out(8, 2'000, true);
+      }
+    };
+  };
+  const Told before = tell(program(true));
+  const double gain = before.step_ns / tell(program(false)).step_ns;
+  const Fix& syncs = *find(before.fixes, FixKind::syncs);
+  EXPECT_LT(gain, 1.08);
+  EXPECT_GT(syncs.high, 3) << "as far as the work could go along";
+  EXPECT_LT(syncs.speedup, 1.35 * gain);
+  EXPECT_NE(before.verdict.id, "sync_bound");
+}
+
 TEST(Verdict, AProgramThatOnlyGetsReadyIsPromisedNothing) {
   const Told told = tell([](Simulator& s, int) {
     s.host(5'000'000);
