@@ -42,7 +42,6 @@ std::optional<int32_t> number(std::string_view& s) {
 }
 
 std::optional<Action> parse_action(std::string_view s) {
-  Action a;
   const auto chunk = number(s);
   if (!chunk) return std::nullopt;
   const size_t digits = s.find_first_of("0123456789");
