@@ -357,7 +357,7 @@ void halve(ReplayEvent& e, ReplayOp* ops, bool at_most, const EditSettings& s) {
       factor = 1;
     else if (ops[i].tf32)
       factor = 1 / (at_most ? kHalfOfTf32 : kSurelyOfTf32);
-    else if (ops[i].float32_attention)
+    else if (ops[i].float32_attention && !s.half_products)  // else product_types promises it
       factor = 1 / (at_most ? s.attention_at_most : s.attention_surely);
     else if (ops[i].leaf == Leaf::matrix)
       factor = 1 / (at_most ? s.half_ratio : s.tensor_ratio);

@@ -324,10 +324,10 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
                               "TF32; what these graphs hold does not show"
                             : fmt::format(
                                   "{:.1f}% of the time is matrix kernels without tensor cores, "
-                                  "{:.1f}% such with fp32 "
-                                  "inputs "
-                                  "(TF32), {:.1f}% memory-bound ones",
+                                  "{:.1f}% such with fp32 inputs (TF32), {:.1f}% attention in "
+                                  "float32, {:.1f}% memory-bound ones",
                                   share(d, {Leaf::matrix}), 100 * kernels_share(d, is_tf32),
+                                  100 * kernels_share(d, is_float32_attention),
                                   share(d, {Leaf::memory_bound}));
       f.action = torch ? "torch.autocast(\"cuda\", dtype=torch.bfloat16), for convolutions with "
                          "memory_format=torch.channels_last"
@@ -337,10 +337,9 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           f.unsure ? "the graphs are such products and what lies between them, at half of the bytes"
                    : fmt::format(
                          "at least half of what TF32 brings, at most products {:.1f} times as "
-                         "fast, twice where "
-                         "they are "
-                         "TF32 already, half the bytes between them and no conversions of layout",
-                         settings.half_ratio);
+                         "fast, twice where they are TF32 already, attention in float32 {:.0f} "
+                         "times, half the bytes between them and no conversions of layout",
+                         settings.half_ratio, settings.attention_at_most);
       break;
     case FixKind::fusion:
       f.evidence = fmt::format("{:.1f}% of the time is memory-bound kernels and {:.1f}% tiny ones",
@@ -754,7 +753,8 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
     case FixKind::precision:
       return of({Leaf::matrix});
     case FixKind::mixed:
-      return of({Leaf::matrix}) + kernels_share(d, is_tf32);
+      return of({Leaf::matrix}) + kernels_share(d, is_tf32) +
+             kernels_share(d, is_float32_attention);
     case FixKind::fusion:
       return of({Leaf::memory_bound, Leaf::tiny});
     case FixKind::transfers:

@@ -53,6 +53,7 @@ TEST(ProductTypes, AttentionInFloat32BesideProductsOf16BitsIsNamed) {
   EXPECT_FALSE(before.fixes.worth[0].ceiling);
   EXPECT_EQ(before.verdict.id, "gpu_bound");
   expect_sound(before, FixKind::product_types, before.step_ns / after.step_ns);
+  EXPECT_LT(find(before.fixes, FixKind::mixed)->speedup, 1.001) << "promised once";
   EXPECT_LT(find(after.fixes, FixKind::product_types)->speedup, 1.001);
 }
 
@@ -66,6 +67,7 @@ TEST(ProductTypes, AttentionInFloat32AmongItsLikeIsNot) {
   ASSERT_FALSE(told.fixes.worth.empty());
   EXPECT_EQ(told.fixes.worth[0].kind, FixKind::mixed);
   expect_sound(told, FixKind::mixed, told.step_ns / after.step_ns);
+  EXPECT_NE(told.fixes.worth[0].evidence.find("attention in float32"), std::string::npos);
   EXPECT_GT(find(told.fixes, FixKind::mixed)->speedup, 1.03 * told.step_ns / products.step_ns);
 }
 
