@@ -89,6 +89,7 @@ const ChatTemplate kTemplates[] = {
   throw FieldError("request", fmt::format("messages: {}", why), "messages");
 }
 
+// What Jinja's "| trim" leaves, which takes more for spaces than trim() does.
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kSpaces = " \t\n\v\f\r";
   const size_t first = text.find_first_not_of(kSpaces);

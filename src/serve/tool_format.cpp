@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/text.h"
+
 namespace saturate::serve {
 namespace {
 
@@ -14,11 +16,6 @@ constexpr std::string_view kLlamaMark = "<|python_tag|>";  // before calls of so
 constexpr std::string_view kMistralMark = "[TOOL_CALLS]";
 constexpr std::string_view kSpaces = " \n\r\t";
 
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(kSpaces);
-  if (first == text.npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpaces) + 1 - first);
-}
 std::string_view without_end(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpaces) + 1);
 }
@@ -79,8 +76,8 @@ bool read_hermes(const Tools& tools, std::string_view text, SaidCalls& said) {
 
 // One call, which is all of the answer.
 bool read_llama(const Tools& tools, std::string_view text, SaidCalls& said) {
-  std::string_view call = trimmed(text);
-  if (call.starts_with(kLlamaMark)) call = trimmed(call.substr(kLlamaMark.size()));
+  std::string_view call = trim(text);
+  if (call.starts_with(kLlamaMark)) call = trim(call.substr(kLlamaMark.size()));
   const auto value = parsed(call);
   return value && take(tools, ToolFormat::llama, *value, said);
 }
@@ -90,7 +87,7 @@ bool read_mistral(const Tools& tools, std::string_view text, SaidCalls& said) {
   const size_t mark = text.find(kMistralMark);
   const bool marked = mark != text.npos;
   if (marked) said.content = without_end(text.substr(0, mark));
-  const auto list = parsed(trimmed(marked ? text.substr(mark + kMistralMark.size()) : text));
+  const auto list = parsed(trim(marked ? text.substr(mark + kMistralMark.size()) : text));
   return list && list->if_array() != nullptr &&
          std::ranges::all_of(*list->if_array(), [&](const Json& call) {
            return take(tools, ToolFormat::mistral, call, said);

@@ -47,8 +47,6 @@ size_t values_in(const Json& v) {
   return n;
 }
 
-void set(Json& object, const std::string& key, Json value) { object[key] = std::move(value); }
-
 Json without(const Json& object, std::initializer_list<std::string_view> keys) {
   Json out{Json::Object{}};
   for (const auto& [key, value] : *object.if_object())
@@ -237,7 +235,7 @@ Json SchemaParts::joined(const Json& schema, const std::string& where) {
     if (!join(base, *part, where)) return Json(false);
   }
   if (closed && lists.empty() && base.find("additionalProperties") == nullptr)
-    set(base, "additionalProperties", false);
+    base["additionalProperties"] = false;
   if (lists.empty()) return base;
   // Each alternative of one list with each of the others.
   std::vector<Json::Array> chosen = {{}};
@@ -291,7 +289,7 @@ bool SchemaParts::join_keyword(Json& to, const std::string& key, const Json& val
   if (key == "const" || key == "enum") {
     const auto before = listed(to);
     if (!before) {
-      set(to, key, value);
+      to[key] = value;
       return true;
     }
     Json::Array common;
@@ -299,18 +297,18 @@ bool SchemaParts::join_keyword(Json& to, const std::string& key, const Json& val
     for (const Json& v : *before)
       if (std::ranges::count(now, v) > 0) common.push_back(v);
     to = without(to, {"const", "enum"});
-    set(to, "enum", common);
+    to["enum"] = common;
     return !common.empty();
   }
   if (there == nullptr || *there == value) {
-    set(to, key, value);
+    to[key] = value;
     return true;
   }
   const std::optional<double> a = there->number(), b = value.number();
   const bool least = key == "minimum" || key == "exclusiveMinimum" || key.starts_with("min"),
              most = key == "maximum" || key == "exclusiveMaximum" || key.starts_with("max");
   if ((least || most) && a && b) {
-    if (least ? *b > *a : *b < *a) set(to, key, value);
+    if (least ? *b > *a : *b < *a) to[key] = value;
     return true;
   }
   if (key == "type") {
@@ -318,25 +316,25 @@ bool SchemaParts::join_keyword(Json& to, const std::string& key, const Json& val
       if (type_bits(*one) == kAnyType && one->size() < 6)
         refuse(where + ".type", "it is no name of a type, or list of them");
     const unsigned types = type_bits(*there) & type_bits(value);
-    set(to, key, type_names(types));
+    to[key] = type_names(types);
     return types != 0;
   }
   if (key == "required" && there->if_array() != nullptr && value.if_array() != nullptr) {
     Json::Array names = *there->if_array();
     for (const Json& name : *value.if_array())
       if (std::ranges::count(names, name) == 0) names.push_back(name);
-    set(to, key, names);
+    to[key] = names;
     return true;
   }
   if (key == "items" && to.find("prefixItems") == nullptr && there->if_array() == nullptr &&
       value.if_array() == nullptr) {
-    set(to, key, both(*there, value));
+    to[key] = both(*there, value);
     return true;
   }
   if (key == "multipleOf" && there->if_int() != nullptr && value.if_int() != nullptr &&
       *there->if_int() > 0 && *value.if_int() > 0 && *there->if_int() <= kMostMultiple &&
       *value.if_int() <= kMostMultiple) {
-    set(to, key, std::lcm(*there->if_int(), *value.if_int()));
+    to[key] = std::lcm(*there->if_int(), *value.if_int());
     return true;
   }
   refuse(where + "." + key,
@@ -348,8 +346,8 @@ bool SchemaParts::join_keyword(Json& to, const std::string& key, const Json& val
 void SchemaParts::join_members(Json& to, const Json& from, const std::string& where) {
   // It speaks of all names, whichever part gives them.
   if (const Json* names = from.find("propertyNames"))
-    set(to, "propertyNames",
-        to.find("propertyNames") != nullptr ? both(to["propertyNames"], *names) : *names);
+    to["propertyNames"] =
+        to.find("propertyNames") != nullptr ? both(to["propertyNames"], *names) : *names;
   constexpr std::array<const char*, 3> kWords = {"properties", "additionalProperties",
                                                  "patternProperties"};
   const auto has = [&](const Json& s, const char* word) { return s.find(word) != nullptr; };
@@ -358,7 +356,7 @@ void SchemaParts::join_members(Json& to, const Json& from, const std::string& wh
   if (!fresh) return;
   if (!old) {
     for (const char* word : kWords)
-      if (const Json* value = from.find(word)) set(to, word, *value);
+      if (const Json* value = from.find(word)) to[word] = *value;
     return;
   }
   if (has(to, "patternProperties") || has(from, "patternProperties"))
@@ -387,8 +385,8 @@ void SchemaParts::join_members(Json& to, const Json& from, const std::string& wh
   if (rest_a != nullptr || rest_b != nullptr)
     rest = rest_a == nullptr ? *rest_b : rest_b == nullptr ? *rest_a : both(*rest_a, *rest_b);
   work(kStepsOfValue * values_in(all), where);
-  if (has(to, "properties") || has(from, "properties")) set(to, "properties", std::move(all));
-  if (rest) set(to, "additionalProperties", std::move(*rest));
+  if (has(to, "properties") || has(from, "properties")) to["properties"] = std::move(all);
+  if (rest) to["additionalProperties"] = std::move(*rest);
 }
 
 const Json::Array& SchemaParts::alternatives(const Json& schema, const char* word,
