@@ -528,6 +528,10 @@ def eighth_set(repositories, random):
         speakers(repositories / "TaoRuijie+ECAPA-TDNN/sounds", random)
     if (repositories / "facebookresearch+DeepSDF").is_dir():
         open_shapes.distances(repositories / "facebookresearch+DeepSDF/data/SdfSamples/ShapeNetV2/04256520", random)
+    if (repositories / "microsoft+dion").is_dir():
+        folder = repositories / "microsoft+dion/data/fineweb10B"
+        shards(folder, random)
+        (folder / "fineweb_val_000000.bin").write_bytes((folder / "fineweb_train_000001.bin").read_bytes())
     if (repositories / "tysam-code+hlb-gpt").is_dir():
         import torch
 
