@@ -139,7 +139,7 @@ def main():
     folder = case.REPOSITORY.replace("/", "+")
     with tempfile.TemporaryDirectory(prefix="open-case-", ignore_cleanup_errors=True) as scratch:
         root = pathlib.Path(scratch) / folder
-        shutil.copytree(given.repositories / folder, root)
+        shutil.copytree(given.repositories / folder, root, ignore_dangling_symlinks=True)
         apply_edits(root, edits)
         os.environ.update(WANDB_MODE="disabled", HF_HUB_OFFLINE="1", MPLBACKEND="Agg")
         os.chdir(root / case.FOLDER)

@@ -501,6 +501,45 @@ def seventh_set(repositories, random):
         tokens(repositories / "Liuhong99+Sophia/data/openwebtext", random, ("train.bin", "val.bin"), 2000000)
 
 
+def sound(file, seconds, random):
+    """A recording of 16 000 samples a second, 16 bits each."""
+    samples = random.normal(0, 2000, size=int(16000 * seconds)).astype(np.int16)
+    size = samples.nbytes
+    header = b"RIFF" + struct.pack("<I", 36 + size) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 16000, 32000, 2, 16)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(header + b"data" + struct.pack("<I", size) + samples.tobytes())
+
+
+def speakers(folder, random):
+    """Utterances of 4 to 12 seconds, 240 named over and over by 5994 speakers, noises of five seconds, and echoes of one."""
+    for i in range(240):
+        sound(folder / f"wav/id{i:05}/a/00001.wav", random.uniform(4, 12), random)
+    lines = [f"id{i % 5994:05} id{i % 240:05}/a/00001.wav\n" for i in range(200000)]
+    (folder / "train_list.txt").write_text("".join(lines))
+    for kind in ("noise", "speech", "music"):
+        for i in range(40):
+            sound(folder / f"musan_split/{kind}/made-up/{kind}-{i:02}/00000.wav", 5, random)
+    for i in range(60):
+        sound(folder / f"simulated_rirs/largeroom/Room{i:03}/00001.wav", 1, random)
+
+
+def eighth_set(repositories, random):
+    if (repositories / "TaoRuijie+ECAPA-TDNN").is_dir():
+        speakers(repositories / "TaoRuijie+ECAPA-TDNN/sounds", random)
+    if (repositories / "facebookresearch+DeepSDF").is_dir():
+        open_shapes.distances(repositories / "facebookresearch+DeepSDF/data/SdfSamples/ShapeNetV2/04256520", random)
+    if (repositories / "microsoft+dion").is_dir():
+        folder = repositories / "microsoft+dion/data/fineweb10B"
+        shards(folder, random)
+        (folder / "fineweb_val_000000.bin").write_bytes((folder / "fineweb_train_000001.bin").read_bytes())
+    if (repositories / "tysam-code+hlb-gpt").is_dir():
+        import torch
+
+        tokens_of = {split: torch.from_numpy(random.integers(50257, size=number, dtype=np.int32))
+                     for split, number in (("train", 4000000), ("eval", 250000))}
+        torch.save(tokens_of, repositories / "tysam-code+hlb-gpt/data.pt")
+
+
 def main():
     repositories, random = pathlib.Path(sys.argv[1]), np.random.default_rng(0)
     if (repositories / "spro+char-rnn.pytorch").is_dir():
@@ -510,6 +549,7 @@ def main():
     fifth_set(repositories, np.random.default_rng(4))
     sixth_set(repositories, np.random.default_rng(5))
     seventh_set(repositories, np.random.default_rng(6))
+    eighth_set(repositories, np.random.default_rng(7))
     if not (repositories / "karpathy+nanoGPT").is_dir():
         return
     nanogpt(repositories / "karpathy+nanoGPT", random)

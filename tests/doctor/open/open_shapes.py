@@ -71,3 +71,14 @@ def meshes(folder, random):
     statistics = {"mean": np.array([[2.8], [1.0], [1.0], [1.6], [1.6]]),
                   "std": np.array([[0.2], [0.3], [0.3], [0.5], [0.5]]), "ninput_channels": 5}
     (folder / "mean_std_cache.p").write_bytes(pickle.dumps(statistics))
+
+
+def distances(folder, random):
+    """Half a million points near a surface and how far each is from it, those outside and those inside, sixteen times."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for i in range(16):
+        number = random.integers(220000, 280000)
+        points = random.uniform(-1, 1, (500000, 4)).astype(np.float32)
+        points[:, 3] = np.abs(points[:, 3]) / 10
+        points[number:, 3] *= -1
+        np.savez(folder / f"{i:02}.npz", pos=points[:number], neg=points[number:])
