@@ -103,6 +103,8 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
   if (fields.has("stream_options")) {
     JsonFields options(body["stream_options"], "request", "stream_options");
     r.include_usage = options.boolean_or("include_usage", false);
+    r.usage_in_pieces =
+        options.boolean_or("continuous_usage_stats", false) && r.include_usage;  // as vLLM
     static_cast<void>(options.boolean_or("include_obfuscation", false));
     options.reject_others();
   }
@@ -189,12 +191,6 @@ void parse_prompts(JsonFields& fields, const Json& body, CompletionRequest& r) {
                                       r.draws > r.samples ? "best_of" : "n", kMostSamples));
 }
 
-Json usage_json(const CompletionUsage& u) {
-  return {{"prompt_tokens", u.prompt_tokens},
-          {"completion_tokens", u.completion_tokens},
-          {"total_tokens", u.prompt_tokens + u.completion_tokens}};
-}
-
 Json head_json(const CompletionHead& head, const char* object) {
   return {{"id", head.id}, {"object", object}, {"created", head.created}, {"model", head.model}};
 }
@@ -204,6 +200,12 @@ const char* piece_object(const CompletionHead& head) {
 }
 
 }  // namespace
+
+Json usage_json(const CompletionUsage& u) {
+  return {{"prompt_tokens", u.prompt_tokens},
+          {"completion_tokens", u.completion_tokens},
+          {"total_tokens", u.prompt_tokens + u.completion_tokens}};
+}
 
 CompletionRequest parse_completion(const Json& body) {
   JsonFields fields(body, "request", "the body");
