@@ -45,10 +45,10 @@ std::string text_of(JsonFields& fields, std::string_view key, const Json& value)
   return text;
 }
 
-// JSON ends when it is complete, and nowhere else. `why`: the field that asks for it.
+// JSON ends when it is complete, and nowhere else; but strings that stop a text cut it off, as max_tokens does, since
+// agents send theirs with every request. `why`: the field that asks for JSON.
 void refuse_other_ends(JsonFields& fields, const CompletionRequest& r, const char* why) {
   const std::pair<const char*, bool> asked[] = {
-      {"stop", !r.stops.empty()},
       {"min_tokens", r.min_tokens > 0},
       {"no_repeat_ngram_size", r.no_repeat_ngram_size > 0},
       {"ignore_eos", r.ignore_eos}};

@@ -41,5 +41,36 @@ TEST(OthersClients, UsageComesWithEachPiece) {
     EXPECT_TRUE(piece["usage"].is_null());
 }
 
+// smolagents has "Observation:" with each request, forced calls and formats too.
+TEST(OthersClients, StringsThatStopGoWithJson) {
+  struct Setup setup;
+  setup.chat = "chatml";
+  const Running s(setup);
+  const auto ask = [&](const std::string& stop, const std::string& more) {
+    return json(s.post("/v1/chat/completions",
+                       R"({"model":"lm","seed":3,"messages":[{"role":"user","content":"x"}],)"
+                       R"("stop":[")" +
+                           stop + "\"]," + more + "}"))["choices"][0];
+  };
+  const std::string format =
+      R"("response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"enum":["up"]}}})";
+  const std::string call =
+      R"("tools":[{"type":"function","function":{"name":"add"}}],"tool_choice":"required")";
+  const Json whole = ask("Observation:", format);
+  EXPECT_EQ(text_of(whole["finish_reason"]), "stop");
+  EXPECT_EQ(try_parse_json(text_of(whole["message"]["content"])), Json("up"));
+  const Json called = ask("Observation:", call);
+  EXPECT_EQ(text_of(called["finish_reason"]), "tool_calls");
+  EXPECT_EQ(text_of(called["message"]["tool_calls"][0]["function"]["name"]), "add");
+  // One that does come cuts the text there, and what is cut is no call.
+  const Json cut = ask("p", format);
+  EXPECT_EQ(text_of(cut["finish_reason"]), "stop");
+  EXPECT_TRUE(text_of(cut["message"]["content"]).ends_with("\"u"));
+  const Json no_call = ask("add", call);
+  EXPECT_EQ(text_of(no_call["finish_reason"]), "stop");
+  EXPECT_TRUE(no_call["message"]["tool_calls"].is_null());
+  EXPECT_TRUE(text_of(no_call["message"]["content"]).find("name") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace saturate::serve
