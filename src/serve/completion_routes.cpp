@@ -244,6 +244,26 @@ void check_ids(const std::vector<int32_t>& ids, const GenerationEngine& engine,
                      {.param = param, .code = "context_length_exceeded"});
 }
 
+// What an answer is held to; none: it is free.
+std::shared_ptr<model::TokenConstraint> constraint_of(ServedModel& model,
+                                                      const CompletionRequest& r) {
+  const bool must_call = r.tools && r.tools->must_call;
+  if (!r.format && !must_call) return nullptr;
+  if (!model.formats) model.formats = std::make_unique<ResponseFormats>(model.generation->model());
+  const auto call = r.tools ? held_call(*r.tools, model.chat->tools) : nullptr;
+  try {
+    if (must_call) return model.formats->constraint(*call);
+    if (!r.tools) return model.formats->constraint(*r.format);
+    // Llama's mark is before calls of tools that are not given here.
+    const bool marked = model.chat->tools != ToolFormat::llama;
+    return model.formats->value_or_call(*r.format, *call,
+                                        marked ? call_mark(model.chat->tools) : "");
+  } catch (const Error& e) {
+    throw RequestError(400, message_of(e.what()),
+                       {.param = must_call ? "tools" : "response_format", .code = {}});
+  }
+}
+
 }  // namespace
 
 void Server::complete(const Shared& exchange, bool chat) {
@@ -266,7 +286,6 @@ void Server::complete(const Shared& exchange, bool chat) {
                       model.name, model.chat->name),
           {.param = r.tools ? "tools" : "messages", .code = {}});
     }
-    if (r.tools && r.tools->must_call) r.format = forced_call(*r.tools, model.chat->tools);
     r.prompts.emplace_back(chat_prompt(*model.chat, r.messages, r.tools.get()));
     if (!model.chat->stop.empty()) r.stops.emplace_back(model.chat->stop);
   }
@@ -278,16 +297,7 @@ void Server::complete(const Shared& exchange, bool chat) {
                                    id, vocabulary),
                        {.param = "logit_bias", .code = {}});
   }
-  std::shared_ptr<model::TokenConstraint> constraint;
-  if (r.format) {
-    if (!model.formats) model.formats = std::make_unique<ResponseFormats>(engine.model());
-    try {
-      constraint = model.formats->constraint(*r.format);
-    } catch (const Error& e) {
-      throw RequestError(400, message_of(e.what()),
-                         {.param = r.tools ? "tools" : "response_format", .code = {}});
-    }
-  }
+  const std::shared_ptr<model::TokenConstraint> constraint = constraint_of(model, r);
   const CompletionHead head{.id = fmt::format("{}-{}", chat ? "chatcmpl" : "cmpl", next_id_++),
                             .model = target.adapter < 0 ? model.name : r.model,
                             .created = std::chrono::duration_cast<std::chrono::seconds>(
@@ -337,7 +347,7 @@ void Server::complete(const Shared& exchange, bool chat) {
                   .adapter = target.adapter,
                   .log_probabilities = r.draws > r.samples,
                   .biases = r.biases,
-                  .constraint = std::move(constraint)};
+                  .constraint = constraint};
   job.cancelled = [exchange] { return exchange->cancelled(); };
   job.token = [this, completion, begun, first = true](size_t i, int32_t id, float p) mutable {
     if (std::exchange(first, false)) {

@@ -268,9 +268,6 @@ CompletionRequest parse_chat(const Json& body) {
   for (const char* key : {"tools", "tool_choice", "parallel_tool_calls"})
     static_cast<void>(fields.has(key));
   r.tools = parse_tools(body);
-  if (r.tools && r.format)
-    fields.fail("response_format",
-                "it cannot go with tools; leave one out, or set tool_choice to none");
   if (r.tools && r.tools->must_call) refuse_other_ends(fields, r, "tool_choice");
   for (const char* key :
        {"function_call", "audio", "prediction", "reasoning_effort", "web_search_options"})

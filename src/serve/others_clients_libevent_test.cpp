@@ -2,6 +2,10 @@
 // What clients of others send (docs/guide/serve.md, "Read by clients of others"), over real sockets.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "serve/running_server_test.h"
 
 namespace saturate::serve {
@@ -70,6 +74,80 @@ TEST(OthersClients, StringsThatStopGoWithJson) {
   EXPECT_EQ(text_of(no_call["finish_reason"]), "stop");
   EXPECT_TRUE(no_call["message"]["tool_calls"].is_null());
   EXPECT_TRUE(text_of(no_call["message"]["content"]).find("name") != std::string::npos);
+}
+
+// Agents of LangChain, pydantic-ai, OpenAI, AutoGen and agno have both where their last answer has a form.
+TEST(OthersClients, AFormatGoesWithTools) {
+  const std::string ask =
+      R"({"model":"lm","seed":3,"n":24,"max_tokens":400,"messages":[{"role":"user","content":"x"}],)"
+      R"("tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object",)"
+      R"("properties":{"how":{"enum":["up","down"]}},"required":["how"]}}}],)"
+      R"("response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"type":"object",)"
+      R"("properties":{"city":{"enum":["Faro","Porto"]}},"required":["city"]}}})";
+  // Bytes' ids of the random model; without a push it hardly begins a mark.
+  const auto likely = [](char c) {
+    return R"(,"logit_bias":{")" + std::to_string(static_cast<int>(c) + 2) + R"(":1})";
+  };
+  const std::pair<const char*, char> templates[] = {
+      {"chatml", '<'}, {"llama3.1", 'n'}, {"mistral-v3", '['}};
+  for (const auto& [name, first] : templates) {
+    SCOPED_TRACE(name);
+    struct Setup setup;
+    setup.chat = name;
+    const Running s(setup);
+    const std::string body = ask + likely(first);
+    const Json all = json(s.post("/v1/chat/completions", body + "}"))["choices"];
+    ASSERT_EQ(all.size(), 24u);
+    int values = 0, calls = 0;
+    for (const Json& choice : *all.if_array()) {
+      const Json& message = choice["message"];
+      if (const Json::Array* made = message["tool_calls"].if_array()) {
+        ++calls;
+        EXPECT_EQ(text_of(choice["finish_reason"]), "tool_calls");
+        EXPECT_TRUE(message["content"].is_null()) << message.dump();
+        for (const Json& call : *made) {
+          const auto v = try_parse_json(text_of(call["function"]["arguments"]));
+          EXPECT_TRUE(v && (*v)["how"].if_string() != nullptr) << call.dump();
+        }
+      } else if (text_of(choice["finish_reason"]) == "stop") {
+        ++values;
+        const auto v = try_parse_json(text_of(message["content"]));
+        EXPECT_TRUE(v && (*v)["city"].if_string() != nullptr) << message.dump();
+      }
+    }
+    EXPECT_GT(values, 0);
+    EXPECT_GT(calls, 0);
+    // A stream says the same.
+    const Answer stream = s.post("/v1/chat/completions", body + R"(,"stream":true})");
+    std::map<int64_t, std::string> said;
+    std::map<int64_t, Json> called;
+    for (const Json& piece : pieces(stream)) {
+      const Json& choice = piece["choices"][0];
+      const int64_t index = *choice["index"].if_int();
+      said[index] += text_of(choice["delta"]["content"]);
+      if (choice["delta"]["tool_calls"].size() > 0) called[index] = choice["delta"]["tool_calls"];
+    }
+    for (int64_t i = 0; i < 24; ++i) {
+      const Json& message = all[static_cast<size_t>(i)]["message"];
+      EXPECT_EQ(said[i], text_of(message["content"]));
+      EXPECT_EQ(called[i].size(), message["tool_calls"].size());
+    }
+  }
+}
+
+// What cannot be held is any object where no call must come, as without a format; and is refused where one must.
+TEST(OthersClients, AFormatGoesWithToolsThatCannotBeHeld) {
+  struct Setup setup;
+  setup.chat = "chatml";
+  const Running s(setup);
+  const std::string ask =
+      R"({"model":"lm","max_tokens":4,"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function",)"
+      R"("function":{"name":"add","parameters":{"type":"object","not":{}}}}],)"
+      R"("response_format":{"type":"json_object"})";
+  EXPECT_EQ(s.post("/v1/chat/completions", ask + "}").status, 200);
+  const Answer forced = s.post("/v1/chat/completions", ask + R"(,"tool_choice":"required"})");
+  EXPECT_EQ(forced.status, 400);
+  EXPECT_NE(error_of(forced).find("tools[0].function.parameters.not"), std::string::npos);
 }
 
 }  // namespace

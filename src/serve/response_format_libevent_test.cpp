@@ -117,7 +117,6 @@ TEST(ToolCalls, AreMadeWhereTheyMust) {
   EXPECT_TRUE(cut["message"]["tool_calls"].is_null());
   for (const auto& [more, says] :
        {std::pair{R"(,"tool_choice":"required","ignore_eos":true)", "cannot go with tool_choice"},
-        {R"(,"response_format":{"type":"json_object"})", "cannot go with tools"},
         {R"(,"tool_choice":"some")", "none, auto, required"}}) {
     const Answer a = s.post("/v1/chat/completions", body(more));
     EXPECT_EQ(a.status, 400);
