@@ -150,5 +150,27 @@ TEST(OthersClients, AFormatGoesWithToolsThatCannotBeHeld) {
   EXPECT_NE(error_of(forced).find("tools[0].function.parameters.not"), std::string::npos);
 }
 
+// Both POST with fields in other places than LibreTranslate's own page has them.
+TEST(OthersClients, DeepTranslatorAndArgosAreUnderstood) {
+  const Running s;
+  const Json want = json(s.post("/translate", R"({"q":"a b","source":"en","target":"pt"})"));
+  const Answer in_address = s.client().ask_raw(
+      "POST /translate?q=a+b&source=en&target=pt&format=text&api_key=x HTTP/1.1\r\nHost: h\r\n"
+      "Content-Length: 0\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(in_address.status, 200) << in_address.body;
+  EXPECT_EQ(json(in_address), want);
+  EXPECT_EQ(error_of(s.post("/translate", "")), "the body is empty; send JSON");
+  const Answer posted = s.post("/languages", "api_key=x", "application/x-www-form-urlencoded");
+  EXPECT_EQ(posted.status, 200);
+  EXPECT_EQ(posted.body, s.get("/languages").body);
+  // What is not there says so as LibreTranslate's errors do: a string.
+  for (const char* path : {"/detect", "/suggest", "/translate_file"}) {
+    const Answer none = s.post(path, "q=x", "application/x-www-form-urlencoded");
+    EXPECT_EQ(none.status, 501) << path;
+    EXPECT_NE(json(none)["error"].if_string(), nullptr) << path;
+  }
+  EXPECT_EQ(s.get("/frontend/settings").status, 501);
+}
+
 }  // namespace
 }  // namespace saturate::serve
