@@ -172,5 +172,42 @@ TEST(OthersClients, DeepTranslatorAndArgosAreUnderstood) {
   EXPECT_EQ(s.get("/frontend/settings").status, 501);
 }
 
+// Values that change nothing are taken, others of the same fields refused.
+TEST(OthersClients, FieldsOfOtherServersThatChangeNothing) {
+  const Running s;
+  const auto chat = [&](const std::string& more) {
+    return s.post(
+        "/v1/chat/completions",
+        R"({"model":"lm","seed":3,"max_tokens":8,"messages":[{"role":"user","content":"x"}],)" +
+            more + "}");
+  };
+  const auto said = [&](const std::string& more) {
+    const Answer a = chat(more);
+    EXPECT_EQ(a.status, 200) << more << a.body;
+    return text_of(json(a)["choices"][0]["message"]["content"]);
+  };
+  const std::string plain = said(R"("n":1)");
+  for (
+      const char* more :
+      {R"("skip_special_tokens":true,"spaces_between_special_tokens":true,"detokenize":true)",
+       R"("add_generation_prompt":true,"continue_final_message":false,"documents":[],"priority":0)",
+       R"("use_beam_search":false,"length_penalty":1.0,"include_stop_str_in_output":false)",
+       R"("stop_token_ids":[],"return_token_ids":false,"typical_p":1,"cache_prompt":true)",
+       R"("chat_template_kwargs":{},"echo":false,"best_of":1,"top_k":-1,"top_logprobs":0)"})
+    EXPECT_EQ(said(more), plain) << more;
+  for (const char* field :
+       {R"("skip_special_tokens":false)", R"("continue_final_message":true)",
+        R"("use_beam_search":true)", R"("length_penalty":0.5)", R"("stop_token_ids":[1])",
+        R"("chat_template_kwargs":{"enable_thinking":false})", R"("echo":true)", R"("best_of":2)",
+        R"("top_k":-2)", R"("top_logprobs":1)", R"("unheard_of":1)"}) {
+    const Answer a = chat(field);
+    EXPECT_EQ(a.status, 400) << field;
+    EXPECT_EQ(std::string(field).substr(1, text_of(json(a)["error"]["param"]).size()),
+              text_of(json(a)["error"]["param"]))
+        << field << a.body;
+  }
+  EXPECT_EQ(said(R"("top_p":0)"), said(R"("temperature":0)"));
+}
+
 }  // namespace
 }  // namespace saturate::serve
