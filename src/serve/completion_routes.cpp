@@ -238,9 +238,10 @@ void check_ids(const std::vector<int32_t>& ids, const GenerationEngine& engine,
   }
   if (std::ssize(ids) < engine.max_length()) return;
   throw RequestError(400,
-                     fmt::format("the prompt has {} tokens, and prompt and answer together may "
-                                 "have {} here; shorten it",
-                                 ids.size(), engine.max_length()),
+                     // Its first words are those by which litellm and LangChain know it.
+                     fmt::format("this model's maximum context length is {} tokens, of prompt and "
+                                 "answer together, and the prompt has {}; shorten it",
+                                 engine.max_length(), ids.size()),
                      {.param = param, .code = "context_length_exceeded"});
 }
 

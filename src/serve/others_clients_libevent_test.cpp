@@ -209,5 +209,16 @@ TEST(OthersClients, FieldsOfOtherServersThatChangeNothing) {
   EXPECT_EQ(said(R"("top_p":0)"), said(R"("temperature":0)"));
 }
 
+// litellm and LangChain have exceptions of their own for it, which they tell by these words.
+TEST(OthersClients, PromptsThatAreTooLongAreKnownAsSuch) {
+  const Running s;
+  const Answer a = s.post("/v1/completions", Json{{"prompt", std::string(20000, 'x')}}.dump());
+  EXPECT_EQ(a.status, 400);
+  EXPECT_NE(error_of(a).find("this model's maximum context length is 16384 tokens"),
+            std::string::npos)
+      << error_of(a);
+  EXPECT_NE(error_of(a).find("the prompt has 20000"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace saturate::serve
