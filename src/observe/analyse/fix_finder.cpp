@@ -88,6 +88,7 @@ Fix FixFinder::find(FixKind kind) const {
     const Obstacles obstacles = find_obstacles(replay_);
     f.obstacle = obstacles.words();
     f.with = obstacles.fixes();
+    f.no_two_alike = obstacles.no_two_alike();
     if (settings_.reading >= kReadsArrays && f.with.empty()) {
       f.obstacle = "a step waits until arrays are read, which a graph cannot hold";
       f.with = {FixKind::syncs};

@@ -65,17 +65,21 @@ bool goes_before(const Fix& a, const Fix& b) {
   return a.cures && a.own > b.own;
 }
 
-// A graph goes behind what is in its way, unless that is small beside it.
+// A graph goes behind what is in its way, unless that is small beside it; and behind the host's own
+// work of about as much where it would have to be another one in each step.
 void put_behind_obstacles(std::vector<Fix>& fixes) {
-  constexpr double kNotSmall = 0.2;
+  constexpr double kNotSmall = 0.2, kAboutAsMuch = 0.5;
   const auto graphs = std::find_if(fixes.begin(), fixes.end(),
                                    [](const Fix& f) { return f.kind == FixKind::graphs; });
   if (graphs == fixes.end()) return;
   auto last = graphs;
-  for (auto f = graphs + 1; f != fixes.end(); ++f)
-    if (std::count(graphs->with.begin(), graphs->with.end(), f->kind) > 0 && f->speedup >= kWorth &&
-        f->own >= kNotSmall * graphs->own)
+  for (auto f = graphs + 1; f != fixes.end(); ++f) {
+    const bool in_way = std::count(graphs->with.begin(), graphs->with.end(), f->kind) > 0;
+    const bool instead = graphs->no_two_alike && f->kind == FixKind::host_work;
+    if ((in_way || instead) && f->speedup >= kWorth &&
+        f->own >= (in_way ? kNotSmall : kAboutAsMuch) * graphs->own)
       last = f;
+  }
   std::rotate(graphs, graphs + 1, last + 1);
 }
 

@@ -65,6 +65,7 @@ struct Fix {
   bool cures = true;    // a cause; not throughput, nor a clock under nothing but the power cap
   std::vector<FixKind> with;  // applied as well, since it cannot be without them
   std::string obstacle;       // why not: a sentence
+  bool no_two_alike = false;  // of graphs: hardly two steps have the same kernels and grids
   std::string evidence, action, caveat, assumes;
 };
 

@@ -13,6 +13,7 @@ namespace saturate::observe {
 namespace {
 
 constexpr int64_t kShortestForWorkers = 200'000;  // shorter waits are not for them
+constexpr int64_t kLong = 1'000'000;              // longer than a host takes from launch to launch
 constexpr double kSomeWaits = 0.05;  // of the samples of waits, for a line to be one that waits
 
 // What the host is to blame for, and no other device, stream or recorder.
@@ -81,7 +82,7 @@ std::string CodePlace::where() const { return line > 0 ? file + ":" + std::to_st
 
 struct HostLineCounts::Counts {
   SampleIndex index;
-  std::map<LineKey, int64_t> points, worker_points, wait_points;
+  std::map<LineKey, int64_t> points, long_points, worker_points, wait_points;
 };
 
 HostLineCounts::HostLineCounts() : counts_(std::make_unique<Counts>()) {}
@@ -99,10 +100,12 @@ void HostLineCounts::add(const Trace& trace, int64_t start_ns, int64_t end_ns, L
     });
   };
   const uint32_t process = trace.threads[thread].process;
-  if (count(thread, c.points) == 0) {
+  uint32_t of = thread;
+  if (count(of, c.points) == 0) {
     const uint32_t other = c.index.program_thread(process);
-    if (other != kNone && other != thread) count(other, c.points);
+    if (other != kNone && other != thread) count(of = other, c.points);
   }
+  if (end_ns - start_ns >= kLong) count(of, c.long_points);
   if (end_ns - start_ns < kShortestForWorkers) return;
   for (const uint32_t worker : c.index.workers(process)) count(worker, c.worker_points);
 }
@@ -144,6 +147,9 @@ HostLines HostLineCounts::finish(const Trace& trace, const Budget& idle, const S
   add_model_calls(result, trace, kinds, lines, forward_calls);
 
   const auto one_each = [](const LineKey&, int64_t points) { return static_cast<double>(points); };
+  for (const auto& [key, points] : c.long_points) result.long_samples += points;
+  result.long_lines = group_lines(trace, kinds, counted(c.long_points, one_each),
+                                  static_cast<double>(result.long_samples), {});
   std::map<LineId, WaitingLine> waiting;
   for (const auto& [key, points] : c.wait_points) {
     result.wait_samples += points;
@@ -211,6 +217,7 @@ HostLines HostLineCounts::finish(const Trace& trace, const Budget& idle, const S
                         [](const HostLine& line) { return !line.idle_worker; });
   for (HostLine& line : result.workers) line.ns = 0;
   for (HostLine& line : result.waits) line.ns = 0;
+  for (HostLine& line : result.long_lines) line.ns = 0;
   return result;
 }
 

@@ -56,6 +56,10 @@ struct HostLines {
   // The same, with all that a model does in the line that calls it: where a step is put together.
   std::vector<HostLine> calls;
   double model_ns = 0;  // of `idle_ns`, in models and in backward passes
+  // In stretches of a millisecond and more, longer than what lies between launches: shares of their
+  // samples.
+  std::vector<HostLine> long_lines;
+  int64_t long_samples = 0;
   // Of the processes that the program started and that issue no work, while the device waited.
   std::vector<HostLine> workers;
   int64_t worker_processes = 0, worker_samples = 0;

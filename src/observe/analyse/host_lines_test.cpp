@@ -67,6 +67,37 @@ TEST(HostLines, OnlyIdleTimeCounts) {
   EXPECT_NE(render_json(g).find("\"file\": \"train.py\""), std::string::npos);
 }
 
+// Between launches a host is in its model as often as in the batch that it makes, in one piece.
+TEST(HostLines, LongStretchesHaveLinesOfTheirOwn) {
+  testing::Simulator s;
+  for (int i = 0; i < 30; ++i) {
+    s.begin_step(i);
+    s.host(4 * kMs);
+    for (int k = 0; k < 50; ++k) {
+      s.host(80'000);
+      s.kernel("sm90_gemm", 10'000);
+    }
+    s.synchronize();
+  }
+  Trace t = s.take();
+  const uint32_t batch = stack_of(t, {{"get_batch", "/a.py", 1}}),
+                 forward = stack_of(t, {{"forward", "/a.py", 2}});
+  std::vector<int64_t> launches;
+  for (const HostCall& c : t.calls) launches.push_back(c.start_ns);
+  for (int64_t at = launches.front() - 3 * kMs; at < launches.back(); at += 250'000) {
+    const auto next = std::lower_bound(launches.begin(), launches.end(), at);
+    const bool soon = next != launches.begin() && *next - *std::prev(next) < kMs;
+    t.samples.push_back({at, at, 1, 0, soon ? forward : batch});
+  }
+  const HostLines h = diagnose(*make_capture(t), "x").device().host_lines;
+  ASSERT_EQ(h.lines.size(), 2u);
+  EXPECT_NEAR(h.lines[0].share, 0.5, 0.1);
+  ASSERT_EQ(h.long_lines.size(), 1u);
+  EXPECT_EQ(h.long_lines[0].at.where(), "a.py:1");
+  EXPECT_NEAR(static_cast<double>(h.long_samples), 0.5 * static_cast<double>(h.samples),
+              0.1 * static_cast<double>(h.samples));
+}
+
 // Two lines; the leaf's time is known, the samples only divide it.
 TEST(HostLines, SharesAreThoseOfTheSamples) {
   Trace t = program();

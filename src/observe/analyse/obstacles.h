@@ -19,6 +19,7 @@ struct Obstacles {
   // The fixes that clear the way, in the order in which they stand in it.
   std::vector<FixKind> fixes() const;
   bool shapes_change() const { return same_steps < 0.75; }
+  bool no_two_alike() const { return same_steps < 0.25; }
   std::string words() const;  // a sentence; empty when nothing is in the way
 };
 

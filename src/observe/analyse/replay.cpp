@@ -33,6 +33,10 @@ int64_t usual_of(std::vector<int64_t> launches) {
 
 constexpr int64_t kGraphGapNs = 300;  // between kernels of a graph: 0.4 us on an H200
 
+// The most that recording a call with one operation costs: two to three times what it was seen to
+// cost, for slower hosts. A whole graph was seen to cost as much as six of them.
+constexpr int64_t kMostCostNs = 5'000, kCallsOfGraph = 6;
+
 }  // namespace
 
 void Replay::visit(
@@ -262,23 +266,24 @@ ReplayTimes Replay::run(const Edit& edit) const {
   return times;
 }
 
-void Replay::remove_cost(double slowdown) {
-  if (!(slowdown > 1) || !usable()) return;
-  const double target = run().step_ns / slowdown;
+double Replay::remove_cost(double slowdown) {
+  if (!(slowdown > 1) || !usable()) return std::max(1.0, slowdown);
+  const double recorded = run().step_ns, target = recorded / slowdown;
   // A call shorter than that has its cost in the code before it.
-  const auto cheaper = [](int64_t cost) {
-    return [cost](ReplayEvent& e, ReplayOp*) {
+  const auto cheaper = [](int64_t of_call) {
+    return [of_call](ReplayEvent& e, ReplayOp* ops) {
+      const int64_t cost = of_call * (e.ops == 0 ? 1 : ops->graph ? kCallsOfGraph : e.ops);
       const int64_t call = std::min(cost, e.call_ns);
       e.call_ns -= call;
       e.host_ns -= std::min(cost - call, e.host_ns);
     };
   };
-  int64_t low = 0, high = 10'000;  // several times what was ever measured
+  int64_t low = 0, high = kMostCostNs;
   while (high - low > 1) {
     const int64_t middle = (low + high) / 2;
     (run(cheaper(middle)).step_ns > target ? low : high) = middle;
   }
-  for (ReplayEvent& e : events_) cheaper(low)(e, nullptr);
+  for (ReplayEvent& e : events_) cheaper(low)(e, ops_.data() + e.first_op);
   // Where the device is what a step waits for, its stamps at both ends of a kernel are the cost.
   int64_t least = std::min(gap_ns_, kGraphGapNs), most = gap_ns_;
   while (most - least > 1) {
@@ -286,6 +291,8 @@ void Replay::remove_cost(double slowdown) {
     (run().step_ns > target ? most : least) = gap_ns_;
   }
   gap_ns_ = most;
+  const double left = run().step_ns;
+  return left > 0 ? std::max(1.0, recorded / left) : 1;
 }
 
 bool Replay::computes() const {

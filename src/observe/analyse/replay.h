@@ -125,10 +125,11 @@ class Replay {
   ReplayTimes run(const Edit& edit = {}) const;
 
   // Takes the cost of recording out of the calls: the same time off each, as much as makes the
-  // unchanged run faster by `slowdown`, but at most 10 us; where the calls are not what the step
+  // unchanged run faster by `slowdown`, but at most 5 us; where the calls are not what the step
   // waits for, out of the gaps between kernels. What the program does when it is not recorded is
-  // then the unchanged run. Cost       some 30 runs.
-  void remove_cost(double slowdown);
+  // then the unchanged run. Returns    by how much it became faster: less than `slowdown` where
+  // recording cannot have cost so much. Cost       some 30 runs.
+  double remove_cost(double slowdown);
 
   bool usable() const { return measured_.step_ns > 0; }
   const ReplayTimes& measured() const { return measured_; }

@@ -94,10 +94,12 @@ const Fix& fix_of(const FixReport& fixes, FixKind kind) {
              : *std::find_if(fixes.not_worth.begin(), fixes.not_worth.end(), is_it);
 }
 
-// Takes out what the program's pace before the windows says that recording cost. Of a step what the
-// device works stays: where batches that were ready let the host run ahead its pace falls by itself.
+// Takes out what the program's pace before the windows says that recording cost, as far as its calls
+// can have cost it: a pace that was measured once may be that of another part of the program. Of a step
+// what the device works stays: where batches that were ready let the host run ahead its pace falls by
+// itself.
 void take_cost_out(Replay& replay, Analysis& analysis) {
-  replay.remove_cost(analysis.slowdown);
+  analysis.slowdown = replay.remove_cost(analysis.slowdown);
   const Budget& b = analysis.devices.front().budget;
   const auto total = static_cast<double>(std::max<int64_t>(1, b.total_ns()));
   const double busy_ns = step_part_ns(analysis, static_cast<double>(b.busy_ns()) / total);

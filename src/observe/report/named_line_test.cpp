@@ -56,6 +56,22 @@ TEST(NamedLine, OfWaitsBeforeWhatFollowsThem) {
   EXPECT_EQ(named(g), "step");
 }
 
+// What lies between launches may be more in all, and is another cause.
+TEST(NamedLine, OfTheHostsLongStretches) {
+  Diagnosis g = of("host_bound");
+  HostLines& h = g.analysis.devices[0].host_lines;
+  h.samples = 60;
+  h.lines = {line("forward", 0.6), line("get_batch", 0.4)};
+  h.long_samples = 24;
+  h.long_lines = {line("get_batch", 1.0)};
+  EXPECT_EQ(named(g), "get_batch");
+  h.long_samples = 18;
+  EXPECT_EQ(named(g), "forward") << "where they are less than a third";
+  h.long_samples = 24;
+  g.verdict.id = "launch_bound";
+  EXPECT_EQ(named(g), "forward");
+}
+
 TEST(NamedLine, OfCompilingBeforeOtherWaits) {
   Diagnosis g = of("load_bound");
   HostLines& h = g.analysis.devices[0].host_lines;

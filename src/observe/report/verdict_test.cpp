@@ -499,6 +499,23 @@ TEST(Verdict, LongWorkAfterAWaitIsTheHostsWhereNothingIsReplayed) {
   EXPECT_EQ(told(100, 300'000).id, "sync_bound");
 }
 
+// A graph of each step, where no two are alike, is no remedy before work of the host that takes as long.
+TEST(Verdict, GraphsOfStepsThatDifferGoBehindTheHostsWork) {
+  const auto told = [](bool differ) {
+    return tell([=](Simulator& s, int step) {
+      s.host(1'050'000);
+      for (int i = 0; i < 80; ++i) {
+        s.host(12'000);
+        s.kernel("sm90_gemm_bf16bf16", 2'000, 7, 200 + (differ ? 10 * (step % 12) : 0));
+      }
+    });
+  };
+  EXPECT_EQ(told(false).verdict.id, "launch_bound");
+  const Told differ = told(true);
+  EXPECT_EQ(differ.verdict.id, "host_bound");
+  EXPECT_NE(find(differ.fixes, FixKind::graphs)->obstacle.find("of one shape"), std::string::npos);
+}
+
 TEST(Verdict, ShapesThatChangeAreSaid) {
   const Told told = tell([](Simulator& s, int step) {
     for (int i = 0; i < 80; ++i) {

@@ -26,7 +26,8 @@ constexpr size_t kMostOpenFiles = 400;
 constexpr size_t kMostWithInstructions = 64;  // threads: each takes 8 KiB that the kernel locks
 constexpr size_t kMostNativeThreads = 16;     // of a process without Python
 // A thread that waits for a core, or that the kernel works for, is still where it was seen last.
-constexpr int64_t kFreshNs = 50 * InstructionSampler::kPeriodNs;
+// Older ones are of before a long call of the kernel, such as one that gives memory back.
+constexpr int64_t kFreshNs = 5 * InstructionSampler::kPeriodNs;
 
 int64_t monotonic_ns() {
   timespec t{};
