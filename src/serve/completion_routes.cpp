@@ -53,10 +53,11 @@ class Completion {
         draws_(static_cast<size_t>(r.draws)),
         echo_(r.echo),
         stream_(r.stream),
-        include_usage_(r.include_usage) {}
+        include_usage_(r.include_usage),
+        usage_in_pieces_(r.usage_in_pieces) {}
 
   void add(Choice choice) { choices_.push_back(std::move(choice)); }
-  void count_prompt(size_t tokens) { usage_.prompt_tokens += static_cast<int64_t>(tokens); }
+  void count_prompt(size_t tokens) { prompt_tokens_ += static_cast<int64_t>(tokens); }
   // Echoed text stands before what is generated.
   void echo(size_t choice, const std::string& text) { echoes_.emplace_back(choice, text); }
 
@@ -84,28 +85,28 @@ class Completion {
                             : completion_logprobs(tokens, logprobs_.value_or(0) > 0, c.scored);
     if (!stream_) return;
     for (const ScoredToken& t : tokens) c.scored += t.token.bytes;
-    exchange_->send(event(completion_piece(head_, i, std::exchange(c.unsent, {}), "",
-                                           !std::exchange(c.said, true), std::move(c.logprobs))));
+    send(completion_piece(head_, i, std::exchange(c.unsent, {}), "", !std::exchange(c.said, true),
+                          std::move(c.logprobs)));
   }
 
   void done() {
     begin();
     for (size_t i = 0; i < choices_.size(); ++i) {
       Choice& c = choices_[i];
-      usage_.completion_tokens += c.tokens;
       if (!c.reason.empty()) continue;
       show(i, c.text.finish());
       end(i, c.tokens < c.limit || c.text.stopped() ? "stop" : "length");
     }
+    const CompletionUsage usage = used();
     if (!stream_) {
       if (draws_ > samples_) keep_best();
       std::vector<CompletionChoice> all;
       for (Choice& c : choices_)
         all.push_back(
             {std::move(c.whole), c.reason, std::move(c.logprobs), std::move(c.tool_calls)});
-      return exchange_->reply({.body = completion_answer(head_, all, usage_).dump() + "\n"});
+      return exchange_->reply({.body = completion_answer(head_, all, usage).dump() + "\n"});
     }
-    if (include_usage_) exchange_->send(event(completion_usage_piece(head_, usage_)));
+    if (include_usage_) exchange_->send(event(completion_usage_piece(head_, usage)));
     exchange_->send("data: [DONE]\n\n");
     exchange_->finish();
   }
@@ -118,6 +119,18 @@ class Completion {
   }
 
  private:
+  // So far, of all choices.
+  CompletionUsage used() const {
+    CompletionUsage usage{.prompt_tokens = prompt_tokens_};
+    for (const Choice& c : choices_) usage.completion_tokens += c.tokens;
+    return usage;
+  }
+
+  void send(Json piece) {
+    if (usage_in_pieces_) piece["usage"] = usage_json(used());
+    exchange_->send(event(piece));
+  }
+
   // A stream begins with its first token, so that what fails before has a status of its own.
   void begin() {
     if (std::exchange(begun_, true)) return;
@@ -152,7 +165,7 @@ class Completion {
     } else if (logprobs_) {
       c.unsent += piece;
     } else {
-      exchange_->send(event(completion_piece(head_, i, piece, "", !std::exchange(c.said, true))));
+      send(completion_piece(head_, i, piece, "", !std::exchange(c.said, true)));
     }
   }
 
@@ -179,8 +192,8 @@ class Completion {
     if (tools_) reason = end_of_calls(i, reason);
     c.reason = reason;
     if (stream_)
-      exchange_->send(event(completion_piece(head_, i, std::exchange(c.unsent, {}), reason,
-                                             !std::exchange(c.said, true))));
+      send(completion_piece(head_, i, std::exchange(c.unsent, {}), reason,
+                            !std::exchange(c.said, true)));
   }
 
   // What is left of an answer that may hold calls, and why it ended.
@@ -193,10 +206,9 @@ class Completion {
     c.tool_calls = calls_json(said.calls, calls_, fmt::format("{}-{}", head_.id, i), stream_);
     if (!stream_) return "tool_calls";
     if (!c.unsent.empty())  // content comes before calls
-      exchange_->send(event(completion_piece(head_, i, std::exchange(c.unsent, {}), "",
-                                             !std::exchange(c.said, true))));
-    exchange_->send(
-        event(tool_calls_piece(head_, i, std::move(c.tool_calls), !std::exchange(c.said, true))));
+      send(completion_piece(head_, i, std::exchange(c.unsent, {}), "",
+                            !std::exchange(c.said, true)));
+    send(tool_calls_piece(head_, i, std::move(c.tool_calls), !std::exchange(c.said, true)));
     return "tool_calls";
   }
 
@@ -206,11 +218,11 @@ class Completion {
   const std::shared_ptr<const Tools> tools_;  // none: there are none
   const ToolFormat calls_;                    // how they are written
   const size_t samples_, draws_;              // of each prompt
-  const bool echo_, stream_, include_usage_;
+  const bool echo_, stream_, include_usage_, usage_in_pieces_;
   bool begun_ = false;
   std::vector<Choice> choices_;
   std::vector<std::pair<size_t, std::string>> echoes_;
-  CompletionUsage usage_;
+  int64_t prompt_tokens_ = 0;
 };
 
 // `param`: the field that they came in.
@@ -226,10 +238,31 @@ void check_ids(const std::vector<int32_t>& ids, const GenerationEngine& engine,
   }
   if (std::ssize(ids) < engine.max_length()) return;
   throw RequestError(400,
-                     fmt::format("the prompt has {} tokens, and prompt and answer together may "
-                                 "have {} here; shorten it",
-                                 ids.size(), engine.max_length()),
+                     // Its first words are those by which litellm and LangChain know it.
+                     fmt::format("this model's maximum context length is {} tokens, of prompt and "
+                                 "answer together, and the prompt has {}; shorten it",
+                                 engine.max_length(), ids.size()),
                      {.param = param, .code = "context_length_exceeded"});
+}
+
+// What an answer is held to; none: it is free.
+std::shared_ptr<model::TokenConstraint> constraint_of(ServedModel& model,
+                                                      const CompletionRequest& r) {
+  const bool must_call = r.tools && r.tools->must_call;
+  if (!r.format && !must_call) return nullptr;
+  if (!model.formats) model.formats = std::make_unique<ResponseFormats>(model.generation->model());
+  const auto call = r.tools ? held_call(*r.tools, model.chat->tools) : nullptr;
+  try {
+    if (must_call) return model.formats->constraint(*call);
+    if (!r.tools) return model.formats->constraint(*r.format);
+    // Llama's mark is before calls of tools that are not given here.
+    const bool marked = model.chat->tools != ToolFormat::llama;
+    return model.formats->value_or_call(*r.format, *call,
+                                        marked ? call_mark(model.chat->tools) : "");
+  } catch (const Error& e) {
+    throw RequestError(400, message_of(e.what()),
+                       {.param = must_call ? "tools" : "response_format", .code = {}});
+  }
 }
 
 }  // namespace
@@ -254,7 +287,6 @@ void Server::complete(const Shared& exchange, bool chat) {
                       model.name, model.chat->name),
           {.param = r.tools ? "tools" : "messages", .code = {}});
     }
-    if (r.tools && r.tools->must_call) r.format = forced_call(*r.tools, model.chat->tools);
     r.prompts.emplace_back(chat_prompt(*model.chat, r.messages, r.tools.get()));
     if (!model.chat->stop.empty()) r.stops.emplace_back(model.chat->stop);
   }
@@ -266,16 +298,7 @@ void Server::complete(const Shared& exchange, bool chat) {
                                    id, vocabulary),
                        {.param = "logit_bias", .code = {}});
   }
-  std::shared_ptr<model::TokenConstraint> constraint;
-  if (r.format) {
-    if (!model.formats) model.formats = std::make_unique<ResponseFormats>(engine.model());
-    try {
-      constraint = model.formats->constraint(*r.format);
-    } catch (const Error& e) {
-      throw RequestError(400, message_of(e.what()),
-                         {.param = r.tools ? "tools" : "response_format", .code = {}});
-    }
-  }
+  const std::shared_ptr<model::TokenConstraint> constraint = constraint_of(model, r);
   const CompletionHead head{.id = fmt::format("{}-{}", chat ? "chatcmpl" : "cmpl", next_id_++),
                             .model = target.adapter < 0 ? model.name : r.model,
                             .created = std::chrono::duration_cast<std::chrono::seconds>(
@@ -325,7 +348,7 @@ void Server::complete(const Shared& exchange, bool chat) {
                   .adapter = target.adapter,
                   .log_probabilities = r.draws > r.samples,
                   .biases = r.biases,
-                  .constraint = std::move(constraint)};
+                  .constraint = constraint};
   job.cancelled = [exchange] { return exchange->cancelled(); };
   job.token = [this, completion, begun, first = true](size_t i, int32_t id, float p) mutable {
     if (std::exchange(first, false)) {

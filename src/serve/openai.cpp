@@ -24,6 +24,29 @@ constexpr std::array<std::string_view, 8> kWithoutEffect = {"user",
 
 constexpr int64_t kMostSamples = 128;  // of one request
 
+// Fields of vLLM, SGLang and llama.cpp's server, with the value that asks for what is done here in any case.
+struct HarmlessField {
+  std::string_view key;
+  const char* value;  // as JSON; null: any
+};
+constexpr HarmlessField kHarmless[] = {
+    {"add_generation_prompt", "true"},
+    {"cache_prompt", nullptr},
+    {"chat_template_kwargs", "{}"},
+    {"continue_final_message", "false"},
+    {"detokenize", "true"},
+    {"documents", "[]"},
+    {"include_stop_str_in_output", "false"},
+    {"length_penalty", "1"},
+    {"priority", "0"},
+    {"return_token_ids", "false"},
+    {"skip_special_tokens", "true"},
+    {"spaces_between_special_tokens", "true"},
+    {"stop_token_ids", "[]"},
+    {"typical_p", "1"},
+    {"use_beam_search", "false"},
+};
+
 // A field that may be there, but only with the value that asks for nothing.
 void refuse_unless(JsonFields& fields, std::string_view key, bool nothing, std::string_view why) {
   if (fields.has(key) && !nothing) fields.fail(key, why);
@@ -45,10 +68,10 @@ std::string text_of(JsonFields& fields, std::string_view key, const Json& value)
   return text;
 }
 
-// JSON ends when it is complete, and nowhere else. `why`: the field that asks for it.
+// JSON ends when it is complete, and nowhere else; but strings that stop a text cut it off, as max_tokens does, since
+// agents send theirs with every request. `why`: the field that asks for JSON.
 void refuse_other_ends(JsonFields& fields, const CompletionRequest& r, const char* why) {
   const std::pair<const char*, bool> asked[] = {
-      {"stop", !r.stops.empty()},
       {"min_tokens", r.min_tokens > 0},
       {"no_repeat_ngram_size", r.no_repeat_ngram_size > 0},
       {"ignore_eos", r.ignore_eos}};
@@ -85,9 +108,11 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
     return value;
   };
   r.temperature = within("temperature", fields.number_or("temperature", 1), 0, 100);
-  r.top_p = within("top_p", fields.number_or("top_p", 1), 1e-6, 1);
+  // 0: the likeliest alone.
+  r.top_p = std::max(within("top_p", fields.number_or("top_p", 1), 0, 1), 1e-6);
   r.top_k = fields.integer_or("top_k", 0);
-  within("top_k", static_cast<double>(r.top_k), 0, 1 << 20);
+  within("top_k", static_cast<double>(r.top_k), -1, 1 << 20);
+  r.top_k = std::max<int64_t>(r.top_k, 0);  // -1 is vLLM's none
   r.min_tokens = fields.integer_or("min_tokens", 0);
   within("min_tokens", static_cast<double>(r.min_tokens), 0, 1 << 20);
   r.no_repeat_ngram_size = fields.integer_or("no_repeat_ngram_size", 0);
@@ -103,6 +128,8 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
   if (fields.has("stream_options")) {
     JsonFields options(body["stream_options"], "request", "stream_options");
     r.include_usage = options.boolean_or("include_usage", false);
+    r.usage_in_pieces =
+        options.boolean_or("continuous_usage_stats", false) && r.include_usage;  // as vLLM
     static_cast<void>(options.boolean_or("include_obfuscation", false));
     options.reject_others();
   }
@@ -124,6 +151,13 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
   if (fields.has("response_format")) r.format = parse_response_format(body["response_format"]);
   if (r.format) refuse_other_ends(fields, r, "response_format");
   for (const std::string_view key : kWithoutEffect) static_cast<void>(fields.has(key));
+  for (const auto& [key, value] : kHarmless) {
+    if (!fields.has(key) || value == nullptr) continue;
+    const Json only = parse_json(value, "a field");
+    // 1 and 1.0 are one number.
+    const bool same = only.number() ? body[key].number() == only.number() : body[key] == only;
+    refuse_unless(fields, key, same, fmt::format("only {} is done here", value));
+  }
 }
 
 // max_tokens under either of two names.
@@ -189,12 +223,6 @@ void parse_prompts(JsonFields& fields, const Json& body, CompletionRequest& r) {
                                       r.draws > r.samples ? "best_of" : "n", kMostSamples));
 }
 
-Json usage_json(const CompletionUsage& u) {
-  return {{"prompt_tokens", u.prompt_tokens},
-          {"completion_tokens", u.completion_tokens},
-          {"total_tokens", u.prompt_tokens + u.completion_tokens}};
-}
-
 Json head_json(const CompletionHead& head, const char* object) {
   return {{"id", head.id}, {"object", object}, {"created", head.created}, {"model", head.model}};
 }
@@ -204,6 +232,12 @@ const char* piece_object(const CompletionHead& head) {
 }
 
 }  // namespace
+
+Json usage_json(const CompletionUsage& u) {
+  return {{"prompt_tokens", u.prompt_tokens},
+          {"completion_tokens", u.completion_tokens},
+          {"total_tokens", u.prompt_tokens + u.completion_tokens}};
+}
 
 CompletionRequest parse_completion(const Json& body) {
   JsonFields fields(body, "request", "the body");
@@ -260,19 +294,19 @@ CompletionRequest parse_chat(const Json& body) {
   parse_length(fields, r, "max_completion_tokens");
   check_lengths(fields, r);
   const bool logprobs = fields.boolean_or("logprobs", false);
-  if (fields.has("top_logprobs") && !logprobs)
+  if (fields.has("top_logprobs") && !logprobs && body["top_logprobs"] != Json(0))
     fields.fail("top_logprobs", "it needs \"logprobs\": true");
   if (logprobs) parse_logprobs(fields, r, "top_logprobs");
   for (const char* key : {"tools", "tool_choice", "parallel_tool_calls"})
     static_cast<void>(fields.has(key));
   r.tools = parse_tools(body);
-  if (r.tools && r.format)
-    fields.fail("response_format",
-                "it cannot go with tools; leave one out, or set tool_choice to none");
   if (r.tools && r.tools->must_call) refuse_other_ends(fields, r, "tool_choice");
   for (const char* key :
        {"function_call", "audio", "prediction", "reasoning_effort", "web_search_options"})
     refuse_unless(fields, key, body[key].is_null() || body[key] == Json("none"), kUnsupported);
+  refuse_unless(fields, "echo", body["echo"] == Json(false), "only false is done here");
+  refuse_unless(fields, "best_of", body["best_of"] == Json(r.samples),
+                "chats answer all that they draw; give n alone");
   refuse_unless(fields, "functions", body["functions"].size() == 0, kUnsupported);
   refuse_unless(fields, "modalities", body["modalities"] == Json(Json::Array{"text"}),
                 "only [\"text\"] is implemented here");

@@ -36,6 +36,7 @@ struct CompletionRequest {
   // Log-probabilities of the tokens, with so many of the likeliest in each place.
   std::optional<int64_t> logprobs;
   bool chat = false, stream = false, include_usage = false, echo = false;
+  bool usage_in_pieces = false;  // of a stream; not OpenAI's, continuous_usage_stats of vLLM
   std::shared_ptr<const ResponseFormat> format;  // none: text
   std::shared_ptr<const Tools> tools;            // of a chat; none: there are none
   bool ignore_eos = false;                       // not OpenAI's: for measurements of equal lengths
@@ -61,6 +62,7 @@ struct CompletionChoice {
   Json tool_calls = {};             // null, or as tools.h makes them
 };
 
+Json usage_json(const CompletionUsage& usage);
 Json completion_answer(const CompletionHead& head, const std::vector<CompletionChoice>& choices,
                        const CompletionUsage& usage);
 // A piece of a stream. `role`: the first of a chat. finish_reason "": it goes on.

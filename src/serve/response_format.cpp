@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "serve/json/value_or_call.h"
 #include "serve/request_error.h"
 
 namespace saturate::serve {
@@ -58,6 +59,18 @@ std::shared_ptr<JsonConstraint> ResponseFormats::constraint(const ResponseFormat
                                                                     ends_of(model_.config)));
   if (kept_.size() > kMostKept) kept_.pop_back();
   return kept_.front().second;
+}
+
+std::shared_ptr<model::TokenConstraint> ResponseFormats::value_or_call(const ResponseFormat& format,
+                                                                       const ResponseFormat& call,
+                                                                       std::string_view mark) {
+  std::shared_ptr<JsonConstraint> value = constraint(format), called = constraint(call);
+  std::vector<int32_t> ids;
+  const data::Tokenizer& tokenizer = model_.tokenizers.target;
+  if (!mark.empty() && !tokenizer.is_ids()) tokenizer.encode_text(mark, ids);
+  return std::make_shared<ValueOrCall>(std::move(value), std::move(called), std::string(mark),
+                                       ids.size() == 1 ? std::optional(ids[0]) : std::nullopt,
+                                       tokens_);
 }
 
 }  // namespace saturate::serve

@@ -4,6 +4,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,11 @@ class ResponseFormats {
 
   // Errors: those of JsonConstraint.
   std::shared_ptr<JsonConstraint> constraint(const ResponseFormat& format);
+  // To a value of `format`, or behind `mark` one of `call`; `mark` as models write it before a call, perhaps a
+  // special token of theirs, or "". Errors: those of JsonConstraint.
+  std::shared_ptr<model::TokenConstraint> value_or_call(const ResponseFormat& format,
+                                                        const ResponseFormat& call,
+                                                        std::string_view mark);
 
  private:
   const train::LoadedModel& model_;

@@ -43,20 +43,35 @@ HttpReply preflight(const HttpRequest& request) {
 constexpr std::chrono::seconds kLookAtFolders{5};
 constexpr const char* kRetrySeconds = "1";
 
+// What LibreTranslate has and this has not, and why.
+constexpr std::pair<std::string_view, const char*> kNotHere[] = {
+    {"/detect", "languages are not detected here; give the source's code"},
+    {"/translate_file", "files are not translated here; send their text to /translate"},
+    {"/suggest", "suggestions are not kept here"},
+    {"/frontend/settings", "there are no settings here; /languages lists what is translated"},
+};
+
+const char* why_not_here(std::string_view path) {
+  for (const auto& [name, why] : kNotHere)
+    if (name == path) return why;
+  return nullptr;
+}
+
 bool is_libretranslate(const std::string& path) {
-  return path == "/translate" || path == "/languages" || path == "/detect";
+  return path == "/translate" || path == "/languages" || why_not_here(path) != nullptr;
 }
 
 // Paths and the method that each takes.
 struct Route {
   std::string_view path, method;
-  bool open;  // needs no key
+  bool open;               // needs no key
+  bool posted_to = false;  // it takes POST too, as LibreTranslate's does and argostranslate asks
 };
 constexpr Route kRoutes[] = {
     {"/", "GET", true},
     {"/health", "GET", true},
     {"/metrics", "GET", false},
-    {"/languages", "GET", false},
+    {"/languages", "GET", false, true},
     {"/v1/models", "GET", false},
     {"/translate", "POST", false},
     {"/v1/translate", "POST", false},
@@ -136,16 +151,18 @@ void Server::receive(const Shared& exchange) {
   const bool one_model = r.path.starts_with("/v1/models/");
   const std::string_view path = one_model ? std::string_view("/v1/models") : r.path;
   const auto* const route = std::ranges::find(kRoutes, path, &Route::path);
-  if (path == "/detect")
-    return refuse(501, "languages are not detected here; give the source's code");
+  if (const char* why = why_not_here(path)) return refuse(501, why);
   if (route == std::end(kRoutes))
     return refuse(404, fmt::format("there is no {:.200}; / lists what there is", r.path));
   if (r.method == "OPTIONS" && !allowed_origin(options_.http.origins, r.header("origin")).empty())
     return exchange->reply(preflight(r));
   const bool reads = route->method == "GET";
-  if (r.method != route->method && !(reads && r.method == "HEAD")) {
+  if (r.method != route->method && !(reads && r.method == "HEAD") &&
+      !(route->posted_to && r.method == "POST")) {
     HttpReply reply = error_reply(r.path, 405, fmt::format("{} takes {}", path, route->method));
-    reply.headers.emplace_back("Allow", reads ? "GET, HEAD" : "POST");
+    reply.headers.emplace_back("Allow", route->posted_to ? "GET, HEAD, POST"
+                                        : reads          ? "GET, HEAD"
+                                                         : "POST");
     return exchange->reply(std::move(reply));
   }
   // LibreTranslate's key may stand in the JSON that is read later.

@@ -201,7 +201,7 @@ TEST(ToolFormat, ForcedCallsHaveTheFormOfTheirModels) {
   EXPECT_TRUE(chat_prompt(*find_chat_template("llama3.1"), kAsk, any.get())
                   .ends_with("assistant<|end_header_id|>\n\n"));
   const auto held = [](const auto& tools, ToolFormat format, const char* text) {
-    return takes(forced_call(*tools, format)->schema, text);
+    return takes(held_call(*tools, format)->schema, text);
   };
   const auto llama = ToolFormat::llama, mistral = ToolFormat::mistral;
   EXPECT_TRUE(held(any, llama, R"({"name": "weather", "parameters": {"place": "Porto"}})"));
@@ -219,8 +219,8 @@ TEST(ToolFormat, ForcedCallsHaveTheFormOfTheirModels) {
   EXPECT_EQ(said_calls(*any, mistral, two).calls.size(), 2u);
   EXPECT_EQ(said_calls(*any, llama, R"({"name": "now", "parameters": {}})").calls.size(), 1u);
   // Otherwise held, otherwise kept.
-  EXPECT_NE(forced_call(*any, llama)->name, forced_call(*any, mistral)->name);
-  EXPECT_NE(forced_call(*any, mistral)->name, forced_call(*one, mistral)->name);
+  EXPECT_NE(held_call(*any, llama)->name, held_call(*any, mistral)->name);
+  EXPECT_NE(held_call(*any, mistral)->name, held_call(*one, mistral)->name);
 }
 
 struct Said {

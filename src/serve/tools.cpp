@@ -107,7 +107,7 @@ std::shared_ptr<const Tools> parse_tools(const Json& body) {
   return std::make_shared<const Tools>(std::move(tools));
 }
 
-std::shared_ptr<const ResponseFormat> forced_call(const Tools& tools, ToolFormat format) {
+std::shared_ptr<const ResponseFormat> held_call(const Tools& tools, ToolFormat format) {
   std::vector<std::pair<std::string, JsonSchema>> chosen;
   const bool list = format == ToolFormat::mistral;
   const int32_t most = tools.several && tools.only.empty() ? kMostForcedCalls : 1;
@@ -127,10 +127,10 @@ std::shared_ptr<const ResponseFormat> forced_call(const Tools& tools, ToolFormat
       if (root.levels + (list ? 2 : 1) > kMostJsonLevels)
         refuse("tools", where, "it nests too deep; make it flatter");
       chosen.emplace_back(name_of(tools.functions[i]), std::move(schema));
-    } catch (const FieldError&) {
-      throw;
     } catch (const Error& e) {
-      throw FieldError("request", message_of(e.what()), "tools");
+      if (tools.must_call) throw FieldError("request", message_of(e.what()), "tools");
+      chosen.emplace_back(name_of(tools.functions[i]),
+                          compile_json_schema(Json{{"type", "object"}}, where));
     }
     name += Json(name_of(tools.functions[i])).dump() + parameters.dump();
   }

@@ -32,9 +32,10 @@ struct Tools {
 // "none". Errors: FieldError with the place.
 std::shared_ptr<const Tools> parse_tools(const Json& body);
 
-// What an answer is held to that must call: one call; of mistral a list of them, of one where a function is named
-// or several may not come. Errors: FieldError with the place of parameters that cannot be held to.
-std::shared_ptr<const ResponseFormat> forced_call(const Tools& tools, ToolFormat format);
+// What an answer is held to that calls: one call; of mistral a list of them, of one where a function is named or
+// several may not come. Errors: FieldError with the place of parameters that cannot be held to; where no call must
+// come such parameters are any object.
+std::shared_ptr<const ResponseFormat> held_call(const Tools& tools, ToolFormat format);
 
 // Calls of a message that an assistant said before. Errors: FieldError of messages.
 std::vector<ToolCall> parse_calls(const Json& tool_calls);

@@ -23,7 +23,7 @@ Json body_of(std::string more = "") {
 std::string why_not(const Json& body) {
   try {
     const auto tools = parse_tools(body);
-    if (tools && tools->must_call) forced_call(*tools, ToolFormat::hermes);
+    if (tools && tools->must_call) held_call(*tools, ToolFormat::hermes);
   } catch (const Error& e) {
     return e.what();
   }
@@ -35,7 +35,7 @@ TEST(Tools, ChoicesForceACall) {
   EXPECT_EQ(parse_tools(body_of(R"(,"tool_choice":"none")")), nullptr);
   EXPECT_FALSE(parse_tools(body_of())->must_call);
   const auto schema_of = [](const char* choice) {
-    return forced_call(*parse_tools(body_of(choice)), ToolFormat::hermes)->schema;
+    return held_call(*parse_tools(body_of(choice)), ToolFormat::hermes)->schema;
   };
   const JsonSchema any = schema_of(R"(,"tool_choice":"required")");
   const JsonSchema one =
@@ -57,7 +57,7 @@ TEST(Tools, ForcedCallsKeepThePatternsOfTheirParameters) {
       R"({"type":"function","function":{"name":"at","parameters":{"type":"object","properties":)"
       R"({"hour":{"type":"integer","minimum":0,"maximum":23}},"required":["hour"]}}}]})",
       "t"));
-  const JsonSchema schema = forced_call(*tools, ToolFormat::hermes)->schema;
+  const JsonSchema schema = held_call(*tools, ToolFormat::hermes)->schema;
   EXPECT_TRUE(takes(schema, R"({"name": "on", "arguments": {"day": "2026-11-30"}})"));
   EXPECT_FALSE(takes(schema, R"({"name": "on", "arguments": {"day": "2026-11-31"}})"));
   EXPECT_TRUE(takes(schema, R"({"name": "at", "arguments": {"hour": 23}})"));

@@ -164,7 +164,11 @@ void Server::submit(ServedModel& model, TranslationJob job) {
 
 void Server::translate(const Shared& exchange) {
   const HttpRequest& http = exchange->request();
-  const TranslateRequest r = parse_translate(http.body, http.header("content-type"), options_.json);
+  // LibreTranslate reads fields wherever they are, and deep-translator has them in the address.
+  const bool in_address = http.body.empty() && !http.query.empty();
+  const TranslateRequest r =
+      in_address ? parse_translate(http.query, "application/x-www-form-urlencoded", options_.json)
+                 : parse_translate(http.body, http.header("content-type"), options_.json);
   if (!authorised(http) && !options_.keys.holds(r.api_key))
     throw RequestError(401, "a key is needed: api_key, or Authorization: Bearer KEY");
   ServedModel& model = model_for(r);

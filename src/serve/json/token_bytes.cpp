@@ -122,12 +122,14 @@ const TokenMask& TokenBytes::plain(int32_t characters) const {
   return plain_[static_cast<size_t>(characters < 0 ? kPlain : std::min(characters, kPlain))];
 }
 
+std::span<const int32_t> TokenBytes::those_of(std::string_view bytes) const {
+  const auto found = std::ranges::equal_range(all_.ids, bytes, {},
+                                              [&](int32_t id) { return std::string_view(of(id)); });
+  return {found.begin(), found.end()};
+}
+
 bool TokenBytes::spells(std::string_view character) const {
-  const auto has = [&](std::string_view text) {
-    const auto at = std::ranges::lower_bound(all_.ids, text, {},
-                                             [&](int32_t id) { return std::string_view(of(id)); });
-    return at != all_.ids.end() && of(*at) == text;
-  };
+  const auto has = [&](std::string_view text) { return !those_of(text).empty(); };
   if (has(character)) return true;
   for (size_t i = 0; i < character.size(); ++i)
     if (!has(character.substr(i, 1))) return false;

@@ -60,6 +60,8 @@ class TokenBytes {
   static constexpr int32_t kPlain = 32;
   // Plain tokens of at most so many characters; -1: of any number.
   const TokenMask& plain(int32_t characters) const;
+  // The ids of just these bytes.
+  std::span<const int32_t> those_of(std::string_view bytes) const;
   // Whether tokens can spell it: as one, or byte by byte.
   bool spells(std::string_view character) const;
 
