@@ -24,14 +24,22 @@ constexpr const char* kOp = "generate";
   throw Error(Errc::invalid_argument, kOp, what);
 }
 
-GeneratorOptions checked(GeneratorOptions o, const ModelConfig& c) {
+// Tokens of prompts that are read together: enough that their products fill the device, few enough
+// that sequences under way, which stand still meanwhile, do not wait for long.
+int64_t usual_prompt_rows(Device device) {
+  constexpr int64_t kLeast = 2048, kMost = 8192, kOfMultiprocessor = 64;
+  if (!device.is_cuda()) return kLeast;
+  return std::clamp(kOfMultiprocessor * capability_of(device).multiprocessors, kLeast, kMost);
+}
+
+GeneratorOptions checked(GeneratorOptions o, const ModelConfig& c, Device device) {
   if (c.kind != ModelKind::decoder_only) {
     refuse("the model is an encoder-decoder; generation needs a decoder-only model");
   }
-  if (o.sequences < 1 || o.max_length < 2 || o.prompt_rows < 1) {
+  if (o.sequences < 1 || o.max_length < 2 || o.prompt_rows < 0) {
     refuse(
         fmt::format("sequences is {}, max_length {} and prompt_rows {}; they must be at least 1, "
-                    "2 and 1",
+                    "2 and 0",
                     o.sequences, o.max_length, o.prompt_rows));
   }
   o.max_length = std::min(o.max_length, c.max_positions);
@@ -43,6 +51,7 @@ GeneratorOptions checked(GeneratorOptions o, const ModelConfig& c) {
     if (id >= 0 && id < c.vocab_target) continue;
     refuse(fmt::format("id {} is to be suppressed; it must be in 0 .. {}", id, c.vocab_target - 1));
   }
+  if (o.prompt_rows == 0) o.prompt_rows = usual_prompt_rows(device);
   // A pass takes a prompt whole, and no more than all prompts together.
   o.prompt_rows = std::min(std::max(o.prompt_rows, o.max_length), o.sequences * o.max_length);
   o.prompt_rows = (o.prompt_rows + 7) / 8 * 8;
@@ -153,7 +162,7 @@ struct Generator::Impl {
 
 Generator::Impl::Impl(const Transformer& m, const ParameterStore& s, const GeneratorOptions& o)
     : store(s),
-      options(checked(o, m.config())),
+      options(checked(o, m.config(), s.device())),
       device(s.device()),
       memory(m, s, options, options.prompt_rows),
       workspace(device, device.is_cuda() ? kWorkspaceBytes : 0),

@@ -15,11 +15,12 @@ namespace saturate::model {
 
 // Of all sequences that one generator gets; memory is planned for it.
 struct GeneratorOptions {
-  int64_t sequences = 8;       // at most, continued side by side
-  int64_t max_length = 1024;   // prompt and continuation together
-  int64_t prompt_rows = 2048;  // tokens of prompts that are read together; a longer prompt alone
-  bool graph = true;           // replay the step as a CUDA graph
-  bool same_bits = false;      // as TranslatorOptions::same_bits
+  int64_t sequences = 8;      // at most, continued side by side
+  int64_t max_length = 1024;  // prompt and continuation together
+  // Tokens of prompts that are read together; a longer prompt alone. 0: by the device, 2048 to 8192.
+  int64_t prompt_rows = 0;
+  bool graph = true;                     // replay the step as a CUDA graph
+  bool same_bits = false;                // as TranslatorOptions::same_bits
   std::vector<int32_t> suppressed = {};  // ids that no continuation may hold
 };
 
