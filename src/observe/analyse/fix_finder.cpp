@@ -22,6 +22,7 @@ constexpr double kMostJoined = 64;     // times: something is left of every prog
 constexpr double kReadsArrays = 0.05;  // of the time
 constexpr double kChecks = 0.2;        // values that are read, a kernel
 constexpr double kSteers = 1.5;        // places where a step waits for the device
+constexpr double kTooOftenNs = 1e6;    // from wait to wait: no log has a line in each millisecond
 // What goes along with waits, of the logarithm of all that lies around them: of 21 programs 0.58 in the median when they were taken
 // out; of the three with so little in the waits and so much around them -0.06, 0.01 and 0.19 (docs/guide/doctor_case.md).
 constexpr double kLittleWaits = 1.08, kMuchAround = 3, kAlongWithLittle = 0.1, kAlong = 0.5;
@@ -201,9 +202,10 @@ Fix FixFinder::find(FixKind kind) const {
   }
   // A check after every operation has code and kernels of its own.
   // Values at several places of a step steer what it does: the masks, norms and lists around them
-  // go with them, or not. One that is read once is for the log.
+  // go with them, or not. One that is read once is for the log, unless steps are that short.
+  const double waits = kind == FixKind::syncs ? find_obstacles(replay_).waits : 0;
   if (kind == FixKind::syncs && sure >= kWorth &&
-      (replay_.reads_per_kernel() > kChecks || find_obstacles(replay_).waits > kSteers)) {
+      (replay_.reads_per_kernel() > kChecks || waits > kSteers || waits * kTooOftenNs > base_)) {
     widen(f, sure, base_ / step(kinds, Assume::ahead));
     // Waits that are little beside much work are for the log, or for what has to be read.
     const bool little = sure < kLittleWaits && f.high > kMuchAround;

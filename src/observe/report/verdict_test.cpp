@@ -499,6 +499,24 @@ TEST(Verdict, LongWorkAfterAWaitIsTheHostsWhereNothingIsReplayed) {
   EXPECT_EQ(told(100, 300'000).id, "sync_bound");
 }
 
+// What is read once a step may be for a log, and then with it goes nothing else; what is read every
+// fifth of a millisecond steers what is computed, and kernels and code may go along.
+TEST(Verdict, WhatIsReadTooOftenForALogIsNoCeiling) {
+  const auto syncs = [](int kernels) {
+    const Told told = tell([=](Simulator& s, int) {
+      for (int k = 0; k < kernels; ++k) {
+        s.host(8'000);
+        s.kernel("elementwise", 2'000);
+      }
+      s.copy_out(8, 1'500, true);
+    });
+    return *find(told.fixes, FixKind::syncs);
+  };
+  EXPECT_FALSE(syncs(15).ceiling);
+  EXPECT_GT(syncs(15).high, 1.2 * syncs(15).low);
+  EXPECT_TRUE(syncs(120).ceiling);
+}
+
 // A graph of each step, where no two are alike, is no remedy before work of the host that takes as long.
 TEST(Verdict, GraphsOfStepsThatDifferGoBehindTheHostsWork) {
   const auto told = [](bool differ) {
