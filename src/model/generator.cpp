@@ -24,15 +24,17 @@ constexpr const char* kOp = "generate";
   throw Error(Errc::invalid_argument, kOp, what);
 }
 
-// Tokens of prompts that are read together: enough that their products fill the device, few enough
-// that sequences under way, which stand still meanwhile, do not wait for long.
-int64_t usual_prompt_rows(Device device) {
-  constexpr int64_t kLeast = 2048, kMost = 8192, kOfMultiprocessor = 64;
-  if (!device.is_cuda()) return kLeast;
-  return std::clamp(kOfMultiprocessor * capability_of(device).multiprocessors, kLeast, kMost);
+// With the same bits each pass is of all rows, however few are taken: few are enough then.
+int64_t prompt_rows_for(const GeneratorOptions& o, const ModelConfig& c, const ParameterStore& s) {
+  if (!s.device().is_cuda() || o.same_bits) return kPromptRows;
+  const int64_t inner = c.ffn * (c.experts > 0 ? c.experts_per_token : 1);
+  // As planned for a gated layer, whose inner values are the most that is there at a time.
+  const auto bytes = static_cast<int64_t>(size_of(s.compute_type())) * (5 * c.d_model + 2 * inner);
+  return usual_prompt_rows(capability_of(s.device()).multiprocessors,
+                           device_info(s.device()).memory_bytes, bytes);
 }
 
-GeneratorOptions checked(GeneratorOptions o, const ModelConfig& c, Device device) {
+GeneratorOptions checked(GeneratorOptions o, const ModelConfig& c, const ParameterStore& store) {
   if (c.kind != ModelKind::decoder_only) {
     refuse("the model is an encoder-decoder; generation needs a decoder-only model");
   }
@@ -51,7 +53,7 @@ GeneratorOptions checked(GeneratorOptions o, const ModelConfig& c, Device device
     if (id >= 0 && id < c.vocab_target) continue;
     refuse(fmt::format("id {} is to be suppressed; it must be in 0 .. {}", id, c.vocab_target - 1));
   }
-  if (o.prompt_rows == 0) o.prompt_rows = usual_prompt_rows(device);
+  if (o.prompt_rows == 0) o.prompt_rows = prompt_rows_for(o, c, store);
   // A pass takes a prompt whole, and no more than all prompts together.
   o.prompt_rows = std::min(std::max(o.prompt_rows, o.max_length), o.sequences * o.max_length);
   o.prompt_rows = (o.prompt_rows + 7) / 8 * 8;
@@ -162,7 +164,7 @@ struct Generator::Impl {
 
 Generator::Impl::Impl(const Transformer& m, const ParameterStore& s, const GeneratorOptions& o)
     : store(s),
-      options(checked(o, m.config(), s.device())),
+      options(checked(o, m.config(), s)),
       device(s.device()),
       memory(m, s, options, options.prompt_rows),
       workspace(device, device.is_cuda() ? kWorkspaceBytes : 0),
@@ -362,7 +364,7 @@ void Generator::Impl::enqueue(const GeneratorMemory::Intake& intake, int64_t cou
   const Stream& stream = memory.stream();
   const Context ctx{device, stream.native(), workspace.data(), workspace.bytes()};
   const int64_t rows =
-      pass_size(device, options.prompt_rows, std::ssize(intake.ids), options.same_bits);
+      prompt_pass_size(device, options.prompt_rows, std::ssize(intake.ids), options.same_bits);
   if (!intake.empty()) memory.take_in(ctx, intake, rows, static_cast<int>(turn % 2));
   if (rows > 0) {
     std::unique_ptr<RecordedPlan>& reader = readers[rows];

@@ -17,7 +17,8 @@ namespace saturate::model {
 struct GeneratorOptions {
   int64_t sequences = 8;      // at most, continued side by side
   int64_t max_length = 1024;  // prompt and continuation together
-  // Tokens of prompts that are read together; a longer prompt alone. 0: by the device, 2048 to 8192.
+  // Tokens of prompts that are read together; a longer prompt alone. 0: 2048, or 8192 where the device is
+  // large (usual_prompt_rows()).
   int64_t prompt_rows = 0;
   bool graph = true;                     // replay the step as a CUDA graph
   bool same_bits = false;                // as TranslatorOptions::same_bits

@@ -77,6 +77,21 @@ TEST(Generator, ReadsPromptsAsFarAsStepsNeed) {
             "store_rows");
 }
 
+TEST(Generator, PromptsAreReadByWhatFillsTheDeviceAndFits) {
+  constexpr size_t kGb = 1'000'000'000;
+  constexpr int64_t kRowOf1B = 53'248, kRowOf7B = 84'992;
+  EXPECT_EQ(usual_prompt_rows(132, 141 * kGb, kRowOf7B), 8192);  // H200
+  EXPECT_EQ(usual_prompt_rows(128, 24 * kGb, kRowOf1B), 2048) << "memory";
+  EXPECT_EQ(usual_prompt_rows(108, 80 * kGb, kRowOf1B), 2048) << "multiprocessors";
+  const Device gpu{DeviceKind::cuda, 0};
+  const std::pair<int64_t, int64_t> sizes[] = {{5, 32},      {33, 128},    {600, 2048},
+                                               {2048, 2048}, {2049, 4096}, {4097, 8192}};
+  for (const auto& [tokens, rows] : sizes)
+    EXPECT_EQ(prompt_pass_size(gpu, 8192, tokens, false), rows);
+  EXPECT_EQ(prompt_pass_size(gpu, 2048, 513, false), 2048);
+  EXPECT_EQ(prompt_pass_size(gpu, 8192, 5, true), 8192);
+}
+
 TEST(Generator, RefusesScoresThatAreNotFinite) {
   for (const float value : {NAN, 1e38f}) {  // the second is finite, its sums are not
     TestModel m(language_model(false), DType::f32, {}, 6);

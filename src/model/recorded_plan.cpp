@@ -43,6 +43,14 @@ int64_t position_bound(Device device, int64_t most, int64_t needed, bool always_
   return std::min(bound, most);
 }
 
+int64_t usual_prompt_rows(int multiprocessors, size_t memory_bytes, int64_t row_bytes) {
+  constexpr int kLarge = 128;
+  constexpr int64_t kMore = 4 * kPromptRows;
+  constexpr size_t kPart = 64;
+  const bool fits = kPart * static_cast<size_t>(kMore * row_bytes) <= memory_bytes;
+  return multiprocessors >= kLarge && fits ? kMore : kPromptRows;
+}
+
 int64_t pass_size(Device device, int64_t all, int64_t tokens, bool always_all) {
   constexpr int64_t kLeast = 32;  // rows of which products have kernels of their own (few_rows)
   if (tokens == 0) return 0;
@@ -50,6 +58,11 @@ int64_t pass_size(Device device, int64_t all, int64_t tokens, bool always_all) {
   int64_t size = all;
   while (!always_all && size % 32 == 0 && size / 4 >= std::max(tokens, kLeast)) size /= 4;
   return size;
+}
+
+int64_t prompt_pass_size(Device device, int64_t all, int64_t tokens, bool always_all) {
+  while (!always_all && all >= 2 * kPromptRows && all / 2 >= tokens) all = (all / 2 + 7) / 8 * 8;
+  return pass_size(device, all, tokens, always_all);
 }
 
 }  // namespace saturate::model

@@ -45,7 +45,15 @@ int64_t step_size(Device device, int64_t all, int64_t taken, int64_t least, bool
 // What kernels of a GPU are chosen for: a bound of at most `most` on what is `needed`.
 int64_t position_bound(Device device, int64_t most, int64_t needed, bool always_most);
 
+constexpr int64_t kPromptRows = 2048;
+// Tokens of prompts that are read together on a GPU, of which each takes `row_bytes` of memory meanwhile:
+// kPromptRows, or four times as many where these fill a large device better and take a sixty-fourth of
+// its memory at most. Sequences under way stand still meanwhile.
+int64_t usual_prompt_rows(int multiprocessors, size_t memory_bytes, int64_t row_bytes);
+
 // How many of `all` rows that are read together a pass computes for `tokens` of them.
 int64_t pass_size(Device device, int64_t all, int64_t tokens, bool always_all);
+// The same for prompts, with halves above kPromptRows too: one of 3,000 tokens alone is waited for.
+int64_t prompt_pass_size(Device device, int64_t all, int64_t tokens, bool always_all);
 
 }  // namespace saturate::model
