@@ -511,7 +511,7 @@ Analysis Analyser::finish(const Trace& trace) {
   a.host_uses = trace.host_uses;
   a.records = s.records;
   a.dropped = trace.dropped;
-  a.slowdown = trace.slowdown;
+  a.slowdown = a.slowdown_by_pace = trace.slowdown;
   a.shapes = trace.shapes;
   a.malformed = trace.malformed;
   for (auto& [id, d] : s.devices) {

@@ -111,9 +111,10 @@ struct Analysis {
   std::string source, framework;
   std::vector<std::string> notes;
   int64_t records = 0, dropped = 0, malformed = 0;
-  bool shapes = false;   // of operators are in the capture
-  CopyRates copy_rates;  // of the machine
-  double slowdown = 1;   // of the program while it was recorded; all times here are with it
+  bool shapes = false;          // of operators are in the capture
+  CopyRates copy_rates;         // of the machine
+  double slowdown = 1;          // of the program while it was recorded; all times here are with it
+  double slowdown_by_pace = 1;  // what its pace says, before what recording can cost bounds it
   std::vector<HostUse> host_uses;  // of the whole run
   StepAnalysis steps;
   std::vector<DeviceAnalysis> devices;  // busiest first

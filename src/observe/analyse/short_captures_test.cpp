@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "observe/read/open_capture.h"
+#include "observe/report/text.h"
 #include "observe/testing/tell.h"
 
 namespace saturate::observe {
@@ -54,7 +55,9 @@ TEST(ShortCaptures, WhatRecordingCostLeavesTheDeviceItsWork) {
     }
     Trace trace = s.take();
     trace.slowdown = 3;
-    return diagnose(*make_capture(std::move(trace)), "run").analysis.slowdown;
+    const Diagnosis g = diagnose(*make_capture(std::move(trace)), "run");
+    EXPECT_NE(render_text(g).find("by its pace just before 3.00x"), std::string::npos);
+    return g.analysis.slowdown;
   };
   EXPECT_NEAR(told(0, 10'000), 1.2, 0.05);     // of 12 us a call the device works 10
   EXPECT_NEAR(told(0, 1'000), 12.0 / 7, 0.1);  // 5 of 12 us

@@ -225,7 +225,7 @@ std::optional<Named> lines_of_verdict(const Diagnosis& g) {
   // What a host does for long is no launching: a line of a model or of its backward pass is not it.
   if (id == "host_bound" && !h.long_lines.empty() && !h.long_lines.front().runs_backward &&
       static_cast<double>(h.long_samples) >= kNamedShare * static_cast<double>(h.samples))
-    all.push_back({&h.long_lines, h.long_samples, "of its long stretches"});
+    all.push_back({&h.long_lines, h.long_samples, "of the host's stretches of 1 ms and more"});
   if (id == "sync_bound") all.push_back({&h.waits, h.wait_samples, "of the waits for the device"});
   if (id == "load_bound") all.push_back({&h.compiling, h.compiling_samples, "of the compiling"});
   if (id == "copy_bound") add_work(d.copy_lines, "of the copies");

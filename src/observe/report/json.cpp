@@ -164,8 +164,13 @@ std::string render_json(const Diagnosis& g) {
                   {"why", printable(g.verdict.why)},
                   {"next", printable(g.verdict.next)},
                   {"line", named_line_json(g.verdict)}};
-  j["capture"] = {{"source", a.source},    {"framework", a.framework}, {"records", a.records},
-                  {"dropped", a.dropped},  {"malformed", a.malformed}, {"slowdown", a.slowdown},
+  j["capture"] = {{"source", a.source},
+                  {"framework", a.framework},
+                  {"records", a.records},
+                  {"dropped", a.dropped},
+                  {"malformed", a.malformed},
+                  {"slowdown", a.slowdown},
+                  {"slowdown_by_pace", a.slowdown_by_pace},
                   {"notes", Json::Array{}}};
   for (const std::string& note : a.notes) j["capture"]["notes"].push_back(printable(note));
   const StepAnalysis& s = a.steps;

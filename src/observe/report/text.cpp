@@ -266,13 +266,22 @@ std::string render_text(const Diagnosis& g) {
                          static_cast<double>(std::max<int64_t>(1, d.budget.total_ns())));
   out += fmt::format("why      {}\nnext     {}\n", printable(g.verdict.why),
                      printable(g.verdict.next));
-  if (g.analysis.slowdown >= 1.01) {
+  constexpr double kSeen = 1.1;  // times: smaller differences are chance
+  const bool recorder = g.analysis.slowdown >= 1.01;
+  if (recorder) {
     out += fmt::format("tool     recording made the program {:.2f}x slower", g.analysis.slowdown);
     if (st.found)
       out += fmt::format("; without it a step takes about {}",
                          format_ns(st.median_ns / g.analysis.slowdown));
-    out += "; the fixes are reckoned without it\n";
+    out += "; the fixes are reckoned without it";
   }
+  const bool bounded = g.analysis.slowdown_by_pace > kSeen * g.analysis.slowdown;
+  if (bounded)
+    out += fmt::format(
+        "{}by its pace just before {:.2f}x, more than recording can have cost: chance, or another "
+        "part of it",
+        recorder ? "; " : "tool     ", g.analysis.slowdown_by_pace);
+  if (recorder || bounded) out += "\n";
   if (st.drift > kDrifts)
     out += fmt::format(
         "DRIFT    the step time grew {:.2f}x from the first to the last quarter: search for "
