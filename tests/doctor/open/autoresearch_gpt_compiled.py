@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """autoresearch trains GPT of 8 layers on one GPU, compiled, in bfloat16, with Muon: half a million tokens a step.
 
-An engineer sees a script whose only purpose is to learn much in five minutes: the model and both optimizers are compiled,
-attention is fused, weights of one shape are updated together, embeddings are half as long, the collector of garbage is
-off, tokens are packed while the GPU computes, and the two waits a step are short beside its third of a second. Nothing
-simple gains a tenth. Both variants are the same: PyTorch's attention, over all words before, stands for a library that
-is fetched; documents are made of random tokens, as long as real ones; and a step is made of pieces half as large.
+An engineer sees a script whose only purpose is to learn much in five minutes: the model and both optimizers are
+compiled, attention is fused, weights of one shape are updated together, embeddings are half as long, the collector of
+garbage is off, tokens are packed while the GPU computes, and the two waits a step are short beside its third of a
+second. Nothing simple gains a tenth. Both variants are the same: PyTorch's attention, over all words before, stands for
+a library that is fetched; documents are made of random tokens, as long as real ones; and a step is made of pieces half
+as large.
 """
 CAUSE = "none"
 LINE = ""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Beyond-nanoGPT's Mamba learns stories letter by letter: four layers, 128 texts of 257 letters a step, in half precision.
+"""Beyond-nanoGPT's Mamba learns stories letter by letter: four layers, 128 texts of 257 letters a step.
 
 An engineer sees a scan in Python that takes one letter at a time out of three tensors of 67 million numbers. Forwards
 that is only many launches. Backwards each taking out makes a tensor of zeros as large as the whole, writes one letter's
-part into it, and adds it to the sum of those before: 257 times three times two gigabytes and more a layer, half a second
-of nothing but memory. The repair takes the tensors apart once, so that the way back puts them together once. In both
-variants the stories are made up, and nothing is logged elsewhere.
+part into it, and adds it to the sum of those before: two gigabytes for each of 257 letters in each of four layers, half
+a second of nothing but memory. The repair takes the tensors apart once, so that the way back puts them together once.
+In both variants the stories are made up, and nothing is logged elsewhere.
 """
 CAUSE = "memory"
 LINE = "architectures/train_mamba.py:312"

@@ -25,6 +25,7 @@ EDITS = [
     ("dnnlib/util.py", 22, 22, ""),
     ("dnnlib/util.py", 31, 31, ""),
     ("torch_utils/distributed.py", 18, 18, "        os.environ['MASTER_PORT'] = '0'"),
+    ("torch_utils/misc.py", 116, 116, "        super().__init__()"),
     ("training/training_loop.py", 15, 15, ""),
     ("training/training_loop.py", 165, 165, ""),
 ]

@@ -15,6 +15,7 @@ REPOSITORY = "Eve-ning/glcm-cupy"
 COMMIT = "305cdb03079b05fa5d9343687a6d9e8d6db1354f"
 COMMAND = ["glcm_cupy/glcm/glcm.py"]
 EDITS = [
+    ("glcm_cupy/cross/glcm_cross.py", 9, 9, ""),
     ("glcm_cupy/glcm_base.py", 262, 261, "                step_done()"),
     ("glcm_cupy/glcm/glcm.py", 264, 263, """\
 
@@ -30,8 +31,8 @@ REPAIR = [
     ("glcm_cupy/kernel.py", 191, 191, "                ]), weights[wid_image]);"),
     ("glcm_cupy/kernel.py", 88, 88, "        float* features,\n        const float* weights)"),
     ("glcm_cupy/glcm_base.py", 317, 316, """\
-        pairs = ((i.astype(cp.int32) != self.nan_replacement) & (j.astype(cp.int32) != self.nan_replacement)).sum(axis=1)
-        weights = (0.5 / pairs).astype(cp.float32)
+        there = (i.astype(cp.int32) != self.nan_replacement) & (j.astype(cp.int32) != self.nan_replacement)
+        weights = (0.5 / there.sum(axis=1)).astype(cp.float32)
 """),
     ("glcm_cupy/glcm_base.py", 331, 331, "                self.ar_features,\n                weights"),
     ("glcm_cupy/glcm_base.py", 343, 345, ""),

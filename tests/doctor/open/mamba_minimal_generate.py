@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mamba-minimal writes text with a Mamba of 370 M weights, as its notebook does: a step is a word, all words before again.
+"""mamba-minimal writes text with a Mamba of 370 M weights, as its notebook does: a step is a word and all before it.
 
 An engineer sees 48 layers, and in each a loop in Python over the words with six operations on 32 thousand numbers: the
-GPU is done with each before the next is launched, ten thousand launches a word. The repair launches one operation in the
-loop and multiplies all states by what reads them after it. Keeping the state between words would spare more, but is
+GPU is done with each before the next is launched, ten thousand launches a word. The repair launches one operation in
+the loop and multiplies all states by what reads them after it. Keeping the state between words would spare more, but is
 another program. In both variants the weights are random, the prompt is five words, and after fifty words it begins
 again.
 """

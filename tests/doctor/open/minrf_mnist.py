@@ -19,8 +19,10 @@ EDITS = [
     ("rf.py", 119, 119, "            loss.item()"),
     ("rf.py", 130, 161, ""),
 ]
-REPAIR = [("rf.py", 105, 105, "    dataloader = DataLoader(mnist, batch_size=256, shuffle=True, drop_last=True, num_workers=8,\n"
-                              "                            pin_memory=True, persistent_workers=True)")]
+REPAIR = [("rf.py", 105, 105, """\
+    dataloader = DataLoader(mnist, batch_size=256, shuffle=True, drop_last=True, num_workers=8, pin_memory=True,
+                            persistent_workers=True)
+""")]
 OTHER_REPAIRS = {"sync": [("rf.py", 25, 25, "        ttloss = [(tv, tloss) for tv, tloss in zip(t.tolist(), tlist)]")]}
 STEPS = 200
 WARM_UP = 15

@@ -545,9 +545,10 @@ def figures(folder, random):
     folder.mkdir(exist_ok=True)
     films, seen = {}, {}
     for person in ("S1", "S5", "S6", "S7", "S8", "S9", "S11"):
-        paths = {name: random.normal(0, 0.01, (4000, 32, 3)).cumsum(axis=0).astype(np.float32) for name in ("Walking", "Eating")}
-        films[person] = paths
-        seen[person] = {name: [random.uniform(0, 1000, (4000, 17, 2)).astype(np.float32) for _ in range(4)] for name in paths}
+        films[person], seen[person] = {}, {}
+        for name in ("Walking", "Eating"):
+            films[person][name] = random.normal(0, 0.01, (4000, 32, 3)).cumsum(axis=0).astype(np.float32)
+            seen[person][name] = [random.uniform(0, 1000, (4000, 17, 2)).astype(np.float32) for _ in range(4)]
     np.savez(folder / "data_3d_h36m.npz", positions_3d=films)
     described = {"layout_name": "h36m", "num_joints": 17,
                  "keypoints_symmetry": [[4, 5, 6, 11, 12, 13], [1, 2, 3, 14, 15, 16]]}
@@ -589,6 +590,8 @@ def ninth_set(repositories, random):
             folder = repositories / f"facebookresearch+dino/imagenet/train/n{i % 16:08}"
             folder.mkdir(parents=True, exist_ok=True)
             Image.fromarray(grain).save(folder / f"{i:05}.JPEG", quality=90)
+    if (repositories / "epfml+llm-baselines").is_dir():
+        tokens(repositories / "epfml+llm-baselines/src/data/datasets", random, ("train.bin", "val.bin"), 2000000)
     if (repositories / "tanishqkumar+beyond-nanogpt").is_dir():
         letters = np.array(list("      etaoinshrdlucmfwypvbgkjqxz.,ETAI"))
         stories = ["".join(random.choice(letters, random.integers(500, 1300))) for _ in range(2000)]

@@ -50,9 +50,9 @@ class Policy:
 jmp = types.SimpleNamespace(Policy=Policy)
 """),
     ("src/base.py", 129, 129,
-     '                                                      in_specs=P("x", None, None), out_specs=P("x", None, None), **UNCHECKED))'),
+     '                                 in_specs=P("x", None, None), out_specs=P("x", None, None), **UNCHECKED))'),
     ("src/base.py", 138, 138,
-     '                                                      in_specs=P("x", None, None, None), out_specs=P("x", None, None, None), **UNCHECKED))'),
+     '                 in_specs=P("x", None, None, None), out_specs=P("x", None, None, None), **UNCHECKED))'),
     ("src/base.py", 907, 906, "            step_done(f)"),
     ("src/boundary_conditions.py", 203, 203, "        iknown = np.vstack([np.asarray(self.lattice.opp_indices)] * nbd)"),
     ("src/utils.py", 6, 6, ""),
