@@ -540,6 +540,64 @@ def eighth_set(repositories, random):
         torch.save(tokens_of, repositories / "tysam-code+hlb-gpt/data.pt")
 
 
+def figures(folder, random):
+    """Films of a skeleton of 32 joints, of seven people, and what four cameras see of 17 of its joints."""
+    folder.mkdir(exist_ok=True)
+    films, seen = {}, {}
+    for person in ("S1", "S5", "S6", "S7", "S8", "S9", "S11"):
+        films[person], seen[person] = {}, {}
+        for name in ("Walking", "Eating"):
+            films[person][name] = random.normal(0, 0.01, (4000, 32, 3)).cumsum(axis=0).astype(np.float32)
+            seen[person][name] = [random.uniform(0, 1000, (4000, 17, 2)).astype(np.float32) for _ in range(4)]
+    np.savez(folder / "data_3d_h36m.npz", positions_3d=films)
+    described = {"layout_name": "h36m", "num_joints": 17,
+                 "keypoints_symmetry": [[4, 5, 6, 11, 12, 13], [1, 2, 3, 14, 15, 16]]}
+    np.savez(folder / "data_2d_h36m_cpn_ft_h36m_dbb.npz", positions_2d=seen, metadata=described)
+
+
+def small_pictures(file, random):
+    """PNG files of 32 x 32 pixels with a label each, in one archive without compression, as EDM's own tool makes it."""
+    import io
+    import zipfile
+
+    from PIL import Image
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    labels = []
+    with zipfile.ZipFile(file, "w") as archive:
+        for i in range(4000):
+            png = io.BytesIO()
+            Image.fromarray(random.integers(256, size=(32, 32, 3), dtype=np.uint8)).save(png, "png", compress_level=1)
+            name = f"{i // 1000:05}/img{i:08}.png"
+            archive.writestr(name, png.getvalue())
+            labels.append([name, i % 10])
+        archive.writestr("dataset.json", json.dumps({"labels": labels}))
+
+
+def ninth_set(repositories, random):
+    from PIL import Image
+
+    if (repositories / "cloneofsimo+minRF").is_dir():
+        digits(repositories / "cloneofsimo+minRF/data/MNIST/raw", random)
+    if (repositories / "NVlabs+edm").is_dir():
+        small_pictures(repositories / "NVlabs+edm/datasets/cifar10-32x32.zip", random)
+    if (repositories / "facebookresearch+VideoPose3D").is_dir():
+        figures(repositories / "facebookresearch+VideoPose3D/data", random)
+    if (repositories / "facebookresearch+dino").is_dir():
+        for i in range(64):  # of 500 x 375 pixels, a hundred kilobytes each
+            small = Image.fromarray(random.integers(256, size=(47, 63, 3), dtype=np.uint8)).resize((500, 375))
+            grain = (np.asarray(small) + random.normal(0, 12, size=(375, 500, 1))).clip(0, 255).astype(np.uint8)
+            folder = repositories / f"facebookresearch+dino/imagenet/train/n{i % 16:08}"
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(grain).save(folder / f"{i:05}.JPEG", quality=90)
+    if (repositories / "epfml+llm-baselines").is_dir():
+        tokens(repositories / "epfml+llm-baselines/src/data/datasets", random, ("train.bin", "val.bin"), 2000000)
+    if (repositories / "tanishqkumar+beyond-nanogpt").is_dir():
+        letters = np.array(list("      etaoinshrdlucmfwypvbgkjqxz.,ETAI"))
+        stories = ["".join(random.choice(letters, random.integers(500, 1300))) for _ in range(2000)]
+        (repositories / "tanishqkumar+beyond-nanogpt/architectures/stories.txt").write_text("\n\n".join(stories))
+
+
 def main():
     repositories, random = pathlib.Path(sys.argv[1]), np.random.default_rng(0)
     if (repositories / "spro+char-rnn.pytorch").is_dir():
@@ -550,6 +608,7 @@ def main():
     sixth_set(repositories, np.random.default_rng(5))
     seventh_set(repositories, np.random.default_rng(6))
     eighth_set(repositories, np.random.default_rng(7))
+    ninth_set(repositories, np.random.default_rng(8))
     if not (repositories / "karpathy+nanoGPT").is_dir():
         return
     nanogpt(repositories / "karpathy+nanoGPT", random)
