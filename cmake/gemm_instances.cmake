@@ -11,6 +11,9 @@ kernel_instances(gemm/wgmma/wgmma_activation NAMESPACE saturate::kernels::wgmma
 kernel_instances(gemm/wgmma/wgmma_slopes NAMESPACE saturate::kernels::wgmma INCLUDE kernels/gemm/wgmma/wgmma_slopes.cuh
                  AXES "${types}" "shared=false by_turns=true"
                  TEXT "template cudaError_t launch_slopes<@1@, @2@>(ActivationKind, const SlopesProblem&, int, cudaStream_t);")
+kernel_instances(gemm/wgmma/wgmma_bits NAMESPACE saturate::kernels::wgmma INCLUDE kernels/gemm/wgmma/wgmma_bits.cuh
+                 AXES "${types}" "shared=false by_turns=true"
+                 TEXT "template cudaError_t launch_with_bits<@1@, @2@>(const Problem&, int, cudaStream_t);")
 kernel_instances(gemm/wgmma/wgmma_activation_and_slopes NAMESPACE saturate::kernels::wgmma
                  INCLUDE kernels/gemm/wgmma/wgmma_activation.cuh AXES "${types}"
                  TEXT "template cudaError_t launch_activation_and_slopes<@1@, ActivationKind::gelu_tanh>(const Problem&, int, cudaStream_t);

@@ -17,6 +17,7 @@ using kernels::EpilogueKind;
 // Sums of the gradient's columns over runs of rows are kept until the last of a backward pass, where one launch adds
 // all, up to this size: adding larger ones takes longer than a launch, and a step would need their memory.
 constexpr int64_t kKeptSumsBytes = 1 << 20;
+constexpr int64_t kWord = 64;  // bits of relu's slopes
 
 struct Layer {
   Value x;
@@ -26,6 +27,7 @@ struct Layer {
   // is all that is kept.
   Value given = {}, result = {};
   bool slopes = false;  // given holds the activation's slopes instead
+  bool bits = false;    // given holds relu's slopes, a bit for each
   bool sums = false;    // the gradient of in.bias comes with that of `given`
 };
 
@@ -35,8 +37,9 @@ Product activated(const Tape& t, const Layer& l, Value given, Value result) {
   p.args.epilogue = {.kind = EpilogueKind::activation, .activation = l.kind};
   if (given != result) {
     p.aux = given;
-    p.args.epilogue.ld_aux = p.args.n;
+    p.args.epilogue.ld_aux = l.bits ? p.args.n / kWord : p.args.n;
     p.args.epilogue.slopes = l.slopes;
+    p.args.epilogue.bits = l.bits;
   }
   return p;
 }
@@ -61,8 +64,9 @@ Product differentiated(const Tape& t, const Layer& l, Value given, Value d_y, Va
                    .allow_bf16 = t.parameters().kernels().allow_bf16,
                    .epilogue = {.kind = EpilogueKind::derivative,
                                 .activation = l.kind,
-                                .ld_aux = w.cols,
-                                .slopes = l.slopes}},
+                                .ld_aux = l.bits ? w.cols / kWord : w.cols,
+                                .slopes = l.slopes,
+                                .bits = l.bits}},
           .aux = given,
           .column_sum = column_sum,
           .partial = partial};
@@ -88,7 +92,7 @@ void record_second_gradients(Tape& t, const Layer& l, Value y) {
   const Value d_y = t.gradient(y);
   if (l.out.bias && !t.bias_is_summed(y)) record_bias_gradient(t, d_y, l.out.bias);
   record_weight_gradient(t, l.result, l.out.weight, d_y);
-  const Tape::Info g = t.info(l.given);
+  const Tape::Info g = t.info(l.result);  // as that of what the activation was given
   const Value d_given = t.make("d_activation", g.dtype, g.rows, g.cols);
   bool first = false;
   const Value d_bias = l.sums ? t.parameter_gradient(l.in.bias, &first) : Value{};
@@ -132,22 +136,28 @@ Value feed_forward(Tape& tape, Value x, const Projection& in, const Projection& 
   Layer l{.x = x, .in = in, .out = out, .kind = kind};
   // Kernels are chosen by sizes, types and alignment, of which x has those of any other value.
   const auto pays = [&](const Product& p) { return p.choose(tape).epilogue_pays; };
-  // relu's result says its slope too; of another function slopes are kept beside its result, where a kernel is faster.
+  // relu's result says its slope too, and bits say it with fewer bytes; of another function slopes are kept beside its result, where a kernel is faster.
   const bool relu = kind == ActivationKind::relu;
+  const Value other = in.weight;  // any value but x
+  l.bits = relu && tape.device().is_cuda() && w1.rows % kWord == 0;
+  l.bits =
+      l.bits && pays(activated(tape, l, other, x)) && pays(differentiated(tape, l, x, x, x, {}));
   l.slopes = !relu && tape.device().is_cuda();
-  bool at_once = pays(activated(tape, l, relu ? x : in.weight, x));  // in.weight: any value but x
+  bool at_once = l.bits || pays(activated(tape, l, relu ? x : other, x));
   l.slopes = l.slopes && at_once && pays(differentiated(tape, l, x, x, x, {}));
   at_once = at_once && (relu || l.slopes);
   l.sums =
       in.bias && tape.wide_type() == DType::f32 && pays(differentiated(tape, l, x, x, x, in.bias));
   if (!l.sums && !pays(differentiated(tape, l, x, x, x, {}))) return {};
   l.result = tape.make("activation", xi.dtype, xi.rows, w1.rows);
-  l.given = at_once && relu ? l.result : tape.make("linear", xi.dtype, xi.rows, w1.rows);
+  l.given = l.bits            ? tape.make("relu_bits", DType::i32, xi.rows, w1.rows / 32)
+            : at_once && relu ? l.result
+                              : tape.make("linear", xi.dtype, xi.rows, w1.rows);
   const Product first = at_once ? activated(tape, l, l.given, l.result)
                                 : product_of(tape, x, in.weight, in.bias, l.given);
   tape.record(
       at_once ? "linear_activation" : "linear", {x, in.weight, in.bias},
-      {l.given, l.slopes ? l.result : Value{}},
+      {l.given, l.slopes || l.bits ? l.result : Value{}},
       [first, plan = first.plan(tape, in.weight)](const Run& r) { first.run(r, plan); },
       [l](Tape& t) { record_first_gradients(t, l); }, first.traits());
   if (!at_once) record_activation(tape, l);

@@ -13,7 +13,7 @@ struct Projection {
 // f(x w1^T + b1) w2^T + b2, for training, with as much of f, of its slope and of b1's gradient inside the
 // products as makes them faster here; none where nothing of it does: linear() and activation() are for
 // that. What is kept for the backward pass is what f is given; of relu inside the product its result
-// alone, of gelu inside it its slopes and its result.
+// and, where kernels know them, its slopes as bits, of gelu inside it its slopes and its result.
 //
 // Shapes    x (rows, in); w1 (width, in), w2 (out, width); returns (rows, out).
 // Backward  as linear() and activation(); the gradient of what f is given comes out of the product with

@@ -23,6 +23,12 @@ struct Eight {
       word[4 * i] = v.x, word[4 * i + 1] = v.y, word[4 * i + 2] = v.z, word[4 * i + 3] = v.w;
     }
   }
+  __device__ __forceinline__ void write(T* to) const {
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(word)) / 16; ++i)
+      reinterpret_cast<uint4*>(to)[i] =
+          make_uint4(word[4 * i], word[4 * i + 1], word[4 * i + 2], word[4 * i + 3]);
+  }
   __device__ __forceinline__ void clear() {
 #pragma unroll
     for (uint32_t& w : word) w = 0;

@@ -53,7 +53,7 @@ void share(const MatmulArgs& x, const std::function<void(Range, Range)>& block) 
 
 Fit epilogue_fits(const MatmulArgs& x) noexcept {
   const Epilogue& e = x.epilogue;
-  if (e.slopes) return {"the CPU keeps what an activation is given, not its slopes"};
+  if (e.slopes || e.bits) return {"the CPU keeps what an activation is given, not its slopes"};
   if (e.column_sum != nullptr) return {"the CPU sums no columns beside a product"};
   if (e.kind == EpilogueKind::gated || e.kind == EpilogueKind::gated_derivative)
     return {"the CPU has no gated epilogue"};

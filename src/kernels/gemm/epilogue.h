@@ -33,7 +33,9 @@ enum class EpilogueKind : uint8_t { plain, activation, gated, derivative, gated_
 // Types     aux in d_type; column_sum in fp32, of the fp32 values before they round to d_type.
 //           Of the values that aux holds the forward pass uses the unrounded ones. For relu's slope
 //           aux may as well be the activation's result, which is positive where its input is.
-//           With `slopes` (activation and derivative, on GPUs) aux holds f'(v) instead of v.
+//           With `slopes` (activation and derivative, on GPUs) aux holds f'(v) instead of v. With
+//           `bits` (the same, of relu) it holds one bit an element, whether v > 0: (m, n / 64) words of
+//           64 bits, n a multiple of 64, ld_aux in words. Which bit is whose is the kernels' own.
 // Aliasing  aux may be D only where it is read (derivative); nothing else may overlap. aux and
 //           column_sum take no batch beyond 1.
 struct Epilogue {
@@ -47,6 +49,7 @@ struct Epilogue {
   float* partial = nullptr;
   FoldList* later = nullptr;  // null: the second stage runs at once
   bool slopes = false;
+  bool bits = false;
 
   bool writes_aux() const {
     return (kind == EpilogueKind::activation || kind == EpilogueKind::gated) && aux != nullptr;
@@ -61,6 +64,7 @@ struct Epilogue {
     return kind == EpilogueKind::gated_derivative ? 2 * n : n;
   }
   int64_t aux_columns(int64_t n) const {
+    if (bits) return n / 64;
     return kind == EpilogueKind::gated || kind == EpilogueKind::gated_derivative ? 2 * n : n;
   }
 };

@@ -64,6 +64,11 @@ MatmulArgs checked(const MatmulArgs& args) {
   require(!x.epilogue.slopes || x.epilogue.kind == EpilogueKind::activation ||
               x.epilogue.kind == EpilogueKind::derivative,
           "slopes are of an activation or a derivative");
+  require(!x.epilogue.bits || (x.epilogue.activation == ActivationKind::relu &&
+                               !x.epilogue.slopes && x.n % 64 == 0 &&
+                               (x.epilogue.kind == EpilogueKind::activation ||
+                                x.epilogue.kind == EpilogueKind::derivative)),
+          "bits are of relu's activation or derivative, of a multiple of 64 columns");
   require(x.c != x.d || x.ldc == x.ldd,
           fmt::format("c is d but their leading dimensions {} and {} differ", x.ldc, x.ldd));
   return x;
@@ -267,7 +272,8 @@ MatmulProblemKey matmul_problem_key(const Context& ctx, const MatmulArgs& x) noe
           has(e.aux),
           e.ld_aux,
           has(e.column_sum),
-          (e.add_to_column_sum ? 1 : 0) + (e.slopes ? 2 : 0) + (e.partial != nullptr ? 4 : 0)};
+          (e.add_to_column_sum ? 1 : 0) + (e.slopes ? 2 : 0) + (e.partial != nullptr ? 4 : 0) +
+              (e.bits ? 8 : 0)};
 }
 
 std::shared_ptr<const MatmulPlan> MatmulPlans::plan(const Context& ctx, const MatmulArgs& problem) {

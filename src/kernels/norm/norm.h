@@ -54,8 +54,8 @@ struct NormForwardArgs {
 // d_branch[r][c] = d_x[r][c] through the dropout mask               (may be null: not wanted)
 // d_weight, d_bias: column sums, added to what is there when accumulate, else overwritten. Either
 // may be null.
-// d_branch_sum[c] (+)= sum over r of d_branch[r][c], of d_x where d_branch is null, before it rounds: the
-// gradient of the bias that the branch ended with. May be null.
+// d_branch_sum[c] (+)= sum over r of d_branch[r][c], of d_x where d_branch is null, as stored: the gradient of the
+// bias that the branch ended with. May be null.
 //
 // `sum` is the forward's sum (x when there was no branch).
 //

@@ -6,6 +6,7 @@
 #include "kernels/device/fold_columns.h"
 #include "kernels/device/reduce.cuh"
 #include "kernels/device/vector.cuh"
+#include "kernels/norm/norm_backward_staged.cuh"
 #include "kernels/norm/norm_impl.h"
 #include "runtime/cuda/check.h"
 
@@ -15,40 +16,20 @@ namespace {
 constexpr int kVec = kEight;
 constexpr int kBlockThreads = 512;  // at most, where the block owns a row
 
-// Warps of a block where a warp owns a row, and such blocks for each multiprocessor: as many as have
-// their packs and column sums in registers.
-template <class T, int kPacks>
-struct Blocks {
-  static constexpr int kWarps = kPacks <= 2 ? 8 : 4;
-  static constexpr int kEach = kPacks == 3 && sizeof(T) == 2 ? 3 : 2;
-};
-
-// With xhat = (sum - mean) rstd and g = d_y weight:
-//   d_x = rstd (g - mean_c(g) - xhat mean_c(g xhat)) + d_sum,  d_weight += d_y xhat,  d_bias += d_y
-// A team (a warp or the block) walks rows, kRows at a time, and keeps its columns' sums in registers:
-// of d_weight, d_bias and, with kSums 3, of what the branch gets. A block's teams are added in order, and
-// partial (groups, kSums, cols) goes to fold_columns.
-template <class T, Team kTeam, int kPacks, int kRows, int kSums>
-__global__ void __launch_bounds__(kTeam == Team::warp ? Blocks<T, kPacks>::kWarps * kWarp
-                                                      : kBlockThreads,
-                                  kTeam == Team::warp ? Blocks<T, kPacks>::kEach : 1)
-    norm_backward_kernel(NormBackwardArgs a) {
-  constexpr int kTeams = kTeam == Team::warp ? Blocks<T, kPacks>::kWarps : 1;
-  constexpr int kOneSum = kPacks * kVec * kWarp;
-  constexpr int kSharedFloats = kTeam == Team::warp ? kSums * kOneSum : 2 * kRows * kWarp;
-  __shared__ float shared[kSharedFloats];
-  const int size = kTeam == Team::warp ? kWarp : static_cast<int>(blockDim.x);
-  const int member = kTeam == Team::warp ? threadIdx.x % kWarp : threadIdx.x;
-  const int team = kTeam == Team::warp ? threadIdx.x / kWarp : 0;
+// As norm_backward_staged_kernel, of rows that a block holds: it walks them, kRows at a time, and keeps its columns' sums
+// in registers.
+template <class T, int kPacks, int kRows, int kSums>
+__global__ void __launch_bounds__(kBlockThreads, 1) norm_backward_block_kernel(NormBackwardArgs a) {
+  __shared__ float shared[2 * kRows * kWarp];
+  const int size = static_cast<int>(blockDim.x), member = static_cast<int>(threadIdx.x);
   const int cols = static_cast<int>(a.cols);
   const float inverse = 1.0f / static_cast<float>(cols);
   const bool centred = a.kind == NormKind::layer_norm;
   const Dropout drop(a.rng, a.d_branch != nullptr ? a.dropout : 0.0f);
 
   float column[kSums][kPacks][kVec] = {};
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kTeams * kRows;
-  for (int64_t r0 = (static_cast<int64_t>(blockIdx.x) * kTeams + team) * kRows; r0 < a.rows;
-       r0 += step) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kRows;
+  for (int64_t r0 = static_cast<int64_t>(blockIdx.x) * kRows; r0 < a.rows; r0 += step) {
     // Stage 1: all loads of these rows, and the two sums of each.
     Eight<T> d_y[kRows][kPacks], sum[kRows][kPacks], d_sum[kRows][kPacks];
     float mean[kRows], rstd[kRows], sums[2 * kRows];
@@ -88,7 +69,7 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? Blocks<T, kPacks>::kWarp
         }
       }
     }
-    team_sum<kTeam>(sums, shared);
+    team_sum<Team::block>(sums, shared);
 
     // Stage 2: the gradients of x and of the branch.
 #pragma unroll
@@ -116,7 +97,7 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? Blocks<T, kPacks>::kWarp
         }
         if constexpr (kSums == 3) {
 #pragma unroll
-          for (int i = 0; i < kVec; ++i) column[2][p][i] += d_x[i];
+          for (int i = 0; i < kVec; ++i) column[2][p][i] += round_to<T>(d_x[i]);
         }
       }
     }
@@ -126,37 +107,12 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? Blocks<T, kPacks>::kWarp
   if (!sums_columns(a)) return;
   float* partial =
       static_cast<float*>(a.partial) + static_cast<int64_t>(blockIdx.x) * kSums * a.cols;
-  if constexpr (kTeam == Team::block) {
 #pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      const int c = (p * size + member) * kVec;
-      if (c >= cols) continue;
+  for (int p = 0; p < kPacks; ++p) {
+    const int c = (p * size + member) * kVec;
+    if (c >= cols) continue;
 #pragma unroll
-      for (int o = 0; o < kSums; ++o) store(partial + o * a.cols + c, column[o][p]);
-    }
-  } else {
-    for (int t = 0; t < kTeams; ++t) {
-      if (team == t) {
-#pragma unroll
-        for (int o = 0; o < kSums; ++o) {
-#pragma unroll
-          for (int p = 0; p < kPacks; ++p) {
-#pragma unroll
-            for (int i = 0; i < kVec; ++i) {
-              // A warp's lanes side by side: no conflict.
-              float& to = shared[o * kOneSum + (p * kVec + i) * kWarp + member];
-              to = t == 0 ? column[o][p][i] : to + column[o][p][i];
-            }
-          }
-        }
-      }
-      __syncthreads();  // team t has added before team t + 1 does, and all before the copy below
-    }
-    for (int c = threadIdx.x; c < cols; c += kTeams * kWarp) {
-      const int pack = c / kVec, at = (pack / kWarp * kVec + c % kVec) * kWarp + pack % kWarp;
-#pragma unroll
-      for (int o = 0; o < kSums; ++o) partial[o * a.cols + c] = shared[o * kOneSum + at];
-    }
+    for (int o = 0; o < kSums; ++o) store(partial + o * a.cols + c, column[o][p]);
   }
 }
 
@@ -201,33 +157,41 @@ __global__ void __launch_bounds__(256) norm_backward_any_kernel(NormBackwardArgs
       }
       if (outs < 3) continue;
       float& total = partial[2 * a.cols + c];
-      total = (r == blockIdx.x ? 0.0f : total) + d_x[0];
+      total = (r == blockIdx.x ? 0.0f : total) + round_to<T>(d_x[0]);
     }
   }
 }
 
 // Each launcher returns the number of groups in partial.
-template <class T, Team kTeam, int kPacks, int kRows>
-int64_t launch(const Context& ctx, const NormBackwardArgs& a) {
-  using B = Blocks<T, kPacks>;
-  const int64_t per_block = (kTeam == Team::warp ? B::kWarps : 1) * kRows;
-  const int64_t most =
-      kTeam == Team::warp ? kNormCudaGroups / 3 * B::kEach : kNormCudaGroups / 3 * 2;
-  const int64_t groups = std::min(most, (a.rows + per_block - 1) / per_block);
+template <class T, int kPacks>
+int64_t launch_staged(const Context& ctx, const NormBackwardArgs& a) {
+  using B = StagedBlock<T, kPacks>;
+  const int64_t groups =
+      std::min<int64_t>(kNormCudaBlocks * B::kEach, (a.rows + B::kWarps - 1) / B::kWarps);
+  const auto kernel = a.d_branch_sum != nullptr ? norm_backward_staged_kernel<T, kPacks, 3>
+                                                : norm_backward_staged_kernel<T, kPacks, 2>;
+  kernel<<<static_cast<unsigned>(groups), B::kWarps * kWarp, 0, cuda::stream_of(ctx)>>>(a);
+  SAT_CUDA_LAUNCHED("norm_backward_staged_kernel");
+  return groups;
+}
+
+template <class T, int kPacks, int kRows>
+int64_t launch_block(const Context& ctx, const NormBackwardArgs& a) {
+  const int64_t groups =
+      std::min<int64_t>(kNormCudaBlocks * norm_blocks_each(a.cols), (a.rows + kRows - 1) / kRows);
   const int64_t packs = (a.cols / kVec + kPacks - 1) / kPacks;
-  const int64_t threads =
-      kTeam == Team::warp ? B::kWarps * kWarp : (packs + kWarp - 1) / kWarp * kWarp;
-  const auto kernel = a.d_branch_sum != nullptr ? norm_backward_kernel<T, kTeam, kPacks, kRows, 3>
-                                                : norm_backward_kernel<T, kTeam, kPacks, kRows, 2>;
+  const int64_t threads = (packs + kWarp - 1) / kWarp * kWarp;
+  const auto kernel = a.d_branch_sum != nullptr ? norm_backward_block_kernel<T, kPacks, kRows, 3>
+                                                : norm_backward_block_kernel<T, kPacks, kRows, 2>;
   kernel<<<static_cast<unsigned>(groups), static_cast<unsigned>(threads), 0,
            cuda::stream_of(ctx)>>>(a);
-  SAT_CUDA_LAUNCHED("norm_backward_kernel");
+  SAT_CUDA_LAUNCHED("norm_backward_block_kernel");
   return groups;
 }
 
 template <class T>
 int64_t launch_any(const Context& ctx, const NormBackwardArgs& a) {
-  const int64_t groups = std::min(kNormCudaGroups, a.rows);
+  const int64_t groups = std::min(kNormCudaBlocks * norm_blocks_each(a.cols), a.rows);
   norm_backward_any_kernel<T><<<static_cast<unsigned>(groups), 256, 0, cuda::stream_of(ctx)>>>(a);
   SAT_CUDA_LAUNCHED("norm_backward_any_kernel");
   return groups;
@@ -239,12 +203,12 @@ int64_t launch_rows(const Context& ctx, const NormBackwardArgs& a) {
   const bool wide = a.cols % kVec == 0 && a.rng.draws_in_fours(a.cols) &&
                     aligned16(a.d_y, a.d_sum, a.sum, a.weight, a.d_x, a.d_branch, a.partial);
   if (!wide || a.cols > 2 * kBlockCols) return launch_any<T>(ctx, a);
-  if (a.cols <= kWarpCols) return launch<T, Team::warp, 1, 2>(ctx, a);
-  if (a.cols <= 2 * kWarpCols) return launch<T, Team::warp, 2, 1>(ctx, a);
-  if (a.cols <= 3 * kWarpCols) return launch<T, Team::warp, 3, 1>(ctx, a);
-  if (a.cols <= 4 * kWarpCols) return launch<T, Team::warp, 4, 1>(ctx, a);
-  if (a.cols <= kBlockCols) return launch<T, Team::block, 1, 2>(ctx, a);
-  return launch<T, Team::block, 2, 1>(ctx, a);
+  if (a.cols <= kWarpCols) return launch_staged<T, 1>(ctx, a);
+  if (a.cols <= 2 * kWarpCols) return launch_staged<T, 2>(ctx, a);
+  if (a.cols <= 3 * kWarpCols) return launch_staged<T, 3>(ctx, a);
+  if (a.cols <= 4 * kWarpCols) return launch_staged<T, 4>(ctx, a);
+  if (a.cols <= kBlockCols) return launch_block<T, 1, 2>(ctx, a);
+  return launch_block<T, 2, 1>(ctx, a);
 }
 
 }  // namespace

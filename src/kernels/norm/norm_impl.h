@@ -8,8 +8,11 @@ namespace saturate::kernels {
 // Groups of rows whose column sums are made in the first stage; partial is (groups, 2 or 3, cols). They
 // are constants, so that sums do not depend on the number of threads or multiprocessors.
 constexpr int64_t kNormCpuGroups = 32;
-constexpr int64_t kNormCudaGroups =
-    396;  // at most three blocks for each of an H200's 132 multiprocessors
+constexpr int64_t kNormCudaBlocks = 132;  // the multiprocessors of an H200
+// Blocks for each of them that sum rows of so many columns.
+constexpr int64_t norm_blocks_each(int64_t cols) noexcept {
+  return cols <= 256 ? 6 : cols <= 512 ? 3 : cols <= 768 ? 4 : 2;
+}
 constexpr int64_t kNormMaxCols = int64_t{1} << 20;
 
 SAT_HD bool sums_columns(const NormBackwardArgs& a) {

@@ -209,9 +209,10 @@ void NormOn::check_backward(const Shape& s, const Options& o, bool accumulate) c
     want_s[c] = accumulate && sums_branch ? 0 : before[c];
     slack_s[c] = wide_unit() * std::fabs(want_s[c]) * (sums_branch ? 1 : 0);
     for (int64_t i = c; i < n && sums_branch; i += s.cols) {
-      want_s[c] += o.branch ? want_branch[i] : want_x[i];
-      slack_s[c] += (o.branch ? slack_branch[i] : slack[i]) +
-                    rows_e * std::fabs(o.branch ? want_branch[i] : want_x[i]);
+      const double want = o.branch ? want_branch[i] : want_x[i];
+      want_s[c] += want;
+      slack_s[c] +=
+          (o.branch ? slack_branch[i] : slack[i]) + (rows_e + unit() / 2) * std::fabs(want);
     }
   }
   expect_close("d_branch_sum", branch_sum.values(), want_s, 0, slack_s);

@@ -42,7 +42,7 @@ Fit matmul_few_rows_cuda_fits(const Context& ctx, const MatmulArgs& x) noexcept 
   if (x.batch != 1) return {"one product at a time"};
   const EpilogueKind kind = x.epilogue.kind;
   if ((kind != EpilogueKind::plain && kind != EpilogueKind::activation) ||
-      x.epilogue.column_sum != nullptr)
+      x.epilogue.column_sum != nullptr || x.epilogue.bits)
     return {"no epilogue but bias, residual and activation"};
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   if (!aligned(x.a) || !aligned(x.b) || x.lda % 8 != 0 || x.ldb % 8 != 0 || x.k % 8 != 0)

@@ -94,6 +94,7 @@ Fit matmul_mma_cuda_fits(const Context& ctx, const MatmulArgs& x) noexcept {
   if (((x.m + 63) / 64) * ((x.n + 31) / 32) > std::numeric_limits<int32_t>::max())
     return {"more than 2^31 tiles (grid size)"};
   if (x.batch > 65535) return {"more than 65535 products (third grid dimension)"};
+  if (x.epilogue.bits) return {"keeps no bits of relu"};
   if (x.epilogue.column_sum != nullptr &&
       mma::plan_for(x, chip.major, chip.multiprocessors, ctx.workspace_bytes).workspace_bytes >
           ctx.workspace_bytes)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// D = f(A B^T + bias) on Hopper's tensor cores, keeping A B^T + bias when aux is given
+// D = f(A B^T + bias) on Hopper's tensor cores, keeping A B^T + bias when aux is given, of relu its slopes as bits
 // (EpilogueKind::activation, forward layout, beta 0); and D = A B f'(aux) with the sums of D's columns
 // (EpilogueKind::derivative, layout of an input gradient, beta 0).
 #pragma once

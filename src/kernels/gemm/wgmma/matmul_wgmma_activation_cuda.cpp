@@ -21,7 +21,8 @@ constexpr int columns_of(bool ping_pong) noexcept {
 }
 
 bool aux_is_aligned(const Epilogue& e) noexcept {
-  return reinterpret_cast<uintptr_t>(e.aux) % 16 == 0 && e.ld_aux % 8 == 0;
+  const auto address = reinterpret_cast<uintptr_t>(e.aux);
+  return e.bits ? address % 8 == 0 : address % 16 == 0 && e.ld_aux % 8 == 0;
 }
 
 int64_t tiles_of(const MatmulArgs& x, bool ping_pong) noexcept {
@@ -59,6 +60,12 @@ cudaError_t launch_activation(ActivationKind kind, bool slopes, bool ping_pong,
 }
 
 template <class T>
+cudaError_t launch_bits(bool by_turns, const wgmma::Problem& p, int blocks, cudaStream_t stream) {
+  return by_turns ? wgmma::launch_with_bits<T, true>(p, blocks, stream)
+                  : wgmma::launch_with_bits<T, false>(p, blocks, stream);
+}
+
+template <class T>
 cudaError_t launch_derivative(const MatmulArgs& x, bool by_turns, const wgmma::Problem& p,
                               int blocks, cudaStream_t stream) {
   const Epilogue& e = x.epilogue;
@@ -81,12 +88,14 @@ Fit matmul_wgmma_activation_cuda_fits(const Context& ctx, const MatmulArgs& x) n
   if (e.kind != EpilogueKind::activation || e.column_sum != nullptr)
     return {"has no epilogue but an activation"};
   if (e.activation == ActivationKind::silu) return {"computes relu and gelu only"};
-  if (e.slopes && (e.activation == ActivationKind::relu || e.aux == nullptr))
+  const bool relu = e.activation == ActivationKind::relu;
+  if (e.slopes && (relu || e.aux == nullptr))
     return {"keeps slopes of gelu only, and where aux says"};
+  if (relu && (e.aux != nullptr) != e.bits) return {"keeps of relu bits only, and where aux says"};
   if (x.ta == Transpose::yes || x.tb == Transpose::no) return {"multiplies by a transposed B only"};
   if (x.beta != 0.0f) return {"adds no C"};
   if (e.aux != nullptr && !aux_is_aligned(e))
-    return {"aux is not aligned to 16 bytes in every row"};
+    return {"aux is not aligned to 16 bytes in every row, bits to 8"};
   MatmulArgs plain = x;
   plain.epilogue = {};
   return matmul_wgmma_cuda_fits(ctx, plain);
@@ -111,9 +120,10 @@ Fit matmul_wgmma_derivative_cuda_fits(const Context& ctx, const MatmulArgs& x) n
   const Epilogue& e = x.epilogue;
   if (e.kind != EpilogueKind::derivative) return {"has no epilogue but a derivative"};
   if (e.activation == ActivationKind::silu) return {"knows the slopes of relu and gelu only"};
+  if ((e.activation == ActivationKind::relu) != e.bits) return {"takes of relu bits only"};
   if (x.ta == Transpose::yes || x.tb == Transpose::yes) return {"multiplies by B as it is only"};
   if (x.beta != 0.0f || x.bias != nullptr) return {"adds neither C nor a bias"};
-  if (!aux_is_aligned(e)) return {"aux is not aligned to 16 bytes in every row"};
+  if (!aux_is_aligned(e)) return {"aux is not aligned to 16 bytes in every row, bits to 8"};
   if (matmul_wgmma_derivative_workspace(ctx, x) > ctx.workspace_bytes)
     return {"the workspace is too small for the column sums of every 64 rows"};
   MatmulArgs plain = x;
@@ -134,14 +144,20 @@ void matmul_wgmma_derivative_cuda(const Context& ctx, const MatmulArgs& x) {
 void matmul_wgmma_derivative_run(const Context& ctx, const MatmulArgs& x, bool ping_pong) {
   const Epilogue& e = x.epilogue;
   // Slopes of gelu from what it was given take longer than the other consumer's product: shared tiles.
-  const bool by_turns = e.slopes || (ping_pong && e.activation == ActivationKind::relu);
+  const bool by_turns = e.slopes || (ping_pong && e.bits);
   wgmma::Problem p = problem_of(x, by_turns);
   static_assert(wgmma::rows_of_consumer(false) == Epilogue::kSummedRows);
   float* const partial = e.partial != nullptr ? e.partial : static_cast<float*>(ctx.workspace);
   p.partial = e.column_sum != nullptr ? partial : nullptr;
-  const auto launch =
-      x.ab_type == DType::bf16 ? launch_derivative<__nv_bfloat16> : launch_derivative<__half>;
-  SAT_CUDA(launch(x, by_turns, p, wgmma::blocks_for(ctx, p), cuda::stream_of(ctx)));
+  const int blocks = wgmma::blocks_for(ctx, p);
+  const bool bf16 = x.ab_type == DType::bf16;
+  if (e.bits) {
+    const auto launch = bf16 ? launch_bits<__nv_bfloat16> : launch_bits<__half>;
+    SAT_CUDA(launch(by_turns, p, blocks, cuda::stream_of(ctx)));
+  } else {
+    const auto launch = bf16 ? launch_derivative<__nv_bfloat16> : launch_derivative<__half>;
+    SAT_CUDA(launch(x, by_turns, p, blocks, cuda::stream_of(ctx)));
+  }
   if (e.column_sum == nullptr) return;
   fold_columns_cuda(ctx,
                     {.partial = p.partial,

@@ -2,6 +2,7 @@
 #pragma once
 #include "kernels/activation/activation_curve.cuh"
 #include "kernels/gemm/wgmma/wgmma_activation.h"
+#include "kernels/gemm/wgmma/wgmma_bits.cuh"
 #include "kernels/gemm/wgmma/wgmma_launch.cuh"
 
 namespace saturate::kernels::wgmma {
@@ -9,6 +10,11 @@ namespace saturate::kernels::wgmma {
 template <class T, ActivationKind kKind, bool kPingPong>
 struct ActivatedTile : EpilogueTile<T, kPingPong> {
   static constexpr ActivationKind kActivation = kKind;
+};
+
+template <class T, bool kPingPong>
+struct ReluTile : EpilogueTile<T, kPingPong> {
+  static constexpr bool kKeepsBits = true;
 };
 
 template <class T, ActivationKind kKind>
@@ -86,7 +92,7 @@ cudaError_t launch_activation(ActivationKind kind, const Problem& p, int blocks,
                               cudaStream_t stream) {
   switch (kind) {
     case ActivationKind::relu:
-      return launch<ActivatedTile<T, ActivationKind::relu, kPingPong>>(p, blocks, stream);
+      return launch<ReluTile<T, kPingPong>>(p, blocks, stream);
     case ActivationKind::gelu_tanh:
       return launch<ActivatedTile<T, ActivationKind::gelu_tanh, kPingPong>>(p, blocks, stream);
     case ActivationKind::gelu_erf:

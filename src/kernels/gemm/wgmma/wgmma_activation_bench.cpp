@@ -94,13 +94,15 @@ void measure(const Context& ctx, const Stream& stream, ActivationKind kind, int6
                       .ab_type = DType::bf16,
                       .d_type = DType::bf16};
   };
+  const bool relu = kind == ActivationKind::relu;
   const auto fused = [&](bool keep, bool with_bias, bool ping_pong = false, bool slopes = false) {
     MatmulArgs x = args(with_bias);
     x.epilogue = {.kind = EpilogueKind::activation,
                   .activation = kind,
                   .aux = keep ? aux[at].data() : nullptr,
-                  .ld_aux = n,
-                  .slopes = slopes && kind != ActivationKind::relu};
+                  .ld_aux = keep && relu ? n / 64 : n,
+                  .slopes = slopes && !relu,
+                  .bits = keep && relu};
     matmul_wgmma_activation_run(ctx, x, ping_pong);
   };
   const std::array<Way, 13> all = {
@@ -123,7 +125,7 @@ void measure(const Context& ctx, const Stream& stream, ActivationKind kind, int6
        {"bias_activation_aux", [&] { fused(true, true); }},
        {"bias_activation_ping_pong", [&] { fused(false, true, true); }},
        {"bias_activation_aux_ping_pong", [&] { fused(true, true, true); }},
-       // of relu, which keeps no slopes, the same as the line before
+       // of relu, which keeps its slopes as bits, the same as the line before
        {"bias_activation_slopes", [&] { fused(true, true, true, true); }},
        {"bias_ping_pong",
         [&] {
@@ -182,14 +184,16 @@ void measure_backward(const Context& ctx, const Stream& stream, ActivationKind k
                       .ab_type = DType::bf16,
                       .d_type = DType::bf16};
   };
+  const bool relu = kind == ActivationKind::relu;
   const auto inside = [&](bool with_sums, bool ping_pong, bool slopes = false) {
     MatmulArgs x = args();
     x.epilogue = {.kind = EpilogueKind::derivative,
                   .activation = kind,
                   .aux = given[at].data(),
-                  .ld_aux = n,
+                  .ld_aux = relu ? n / 64 : n,
                   .column_sum = with_sums ? sums.as<float>() : nullptr,
-                  .slopes = slopes};
+                  .slopes = slopes && !relu,
+                  .bits = relu};
     matmul_wgmma_derivative_run(ctx, x, ping_pong);
   };
   const auto behind = [&] {

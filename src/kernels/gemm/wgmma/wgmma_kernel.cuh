@@ -221,6 +221,18 @@ __device__ inline void multiply_parts(float (&sum)[P::kN / 2], int blocks, uint3
   }
 }
 
+// The slopes of a tile that takes them as bits (wgmma_bits.cuh).
+template <class P>
+struct TileBits;
+template <class P>
+__device__ inline auto bits_of(const Problem& p, const Unit& x, int row) {
+  if constexpr (requires { P::kTakesBits; }) {
+    return TileBits<P>(p, x, row);
+  } else {
+    return 0;
+  }
+}
+
 template <class P>
 __global__ void __launch_bounds__(kThreads, 1)
     matmul_wgmma_kernel(const __grid_constant__ Problem p) {
@@ -254,6 +266,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         float sum[P::kMmas][P::kN / 2];
         TileBias<P> bias;
         if constexpr (!requires { P::kScaledRows; }) bias = load_bias<P>(p, x);
+        auto bits = bits_of<P>(p, x, row);
         if (P::kPingPong) named_sync(kTurn + consumer, 256);
         if constexpr (P::kParts == 1) {
           multiply<P>(sum, blocks, step, row, tiles, full, empty);
@@ -266,11 +279,18 @@ __global__ void __launch_bounds__(kThreads, 1)
           exponentiate<P>(p, sum, bias, x, row);
         } else if constexpr (requires { P::kScaledRows; }) {
           scale_rows<P>(p, sum, x, row);
+        } else if constexpr (requires { P::kTakesBits; }) {
+          take_bits_and_sum<P>(
+              p, sum, bits, x, row, consumer, index,
+              reinterpret_cast<float*>(shared + (tiles - shared_address(shared)) + P::kSumsAt) +
+                  consumer * P::kSets * P::kSums);
         } else {
           finish<P>(p, sum, bias, x, row);
         }
         if constexpr (requires { P::kKeepsSlopes; }) {
           store_values_and_slopes<P>(p, sum, x, row);
+        } else if constexpr (requires { P::kKeepsBits; }) {
+          store_relu<P>(p, sum, x, row);
         } else {
           if constexpr (requires { P::kActivation; }) activate<P>(p, sum, x, row);
           if constexpr (sizeof(typename P::Out) == 2) {

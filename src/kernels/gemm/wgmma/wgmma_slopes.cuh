@@ -95,9 +95,7 @@ class PlaceOfThread {
 // `value` times the slope for which `given` stands.
 template <class P>
 __device__ inline float times_slope(float value, float given) {
-  if constexpr (P::kKind == ActivationKind::relu) {
-    return given > 0.0f ? value : 0.0f;
-  } else if constexpr (P::kKind == ActivationKind::identity) {
+  if constexpr (P::kKind == ActivationKind::identity) {
     return value * given;
   } else {
     return value * curve<P::kKind>(given).slope;
@@ -222,8 +220,6 @@ cudaError_t launch_slopes_of(const SlopesProblem& p, int blocks, cudaStream_t st
 template <class T, bool kPingPong>
 cudaError_t launch_slopes(ActivationKind kind, const SlopesProblem& p, int blocks,
                           cudaStream_t stream) {
-  if (kind == ActivationKind::relu)
-    return launch_slopes_of<T, ActivationKind::relu, kPingPong>(p, blocks, stream);
   if constexpr (kPingPong) {
     if (kind == ActivationKind::identity)
       return launch_slopes_of<T, ActivationKind::identity, true>(p, blocks, stream);

@@ -15,8 +15,8 @@ struct SlopesProblem : Problem {
   CUtensorMap slopes, result;
 };
 
-// The input gradient times slopes of `kind`, by what the activation was given at `slopes`; identity: times `slopes`
-// themselves. By turns relu and identity, in shared tiles relu and gelu. `partial` (ceil(m / rows_of_consumer()), n),
+// The input gradient times slopes of `kind`, by what the activation was given at `slopes`, in shared tiles: gelu. By
+// turns, times `slopes` themselves: identity. `partial` (ceil(m / rows_of_consumer()), n),
 // unless null, gets the sums of the columns of so many rows, of the values before they round. beta is 0, splits 1, no
 // bias. T: __nv_bfloat16 or __half.
 template <class T, bool kPingPong>
