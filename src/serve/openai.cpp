@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
+
+#include "serve/held_text.h"
 
 namespace saturate::serve {
 namespace {
@@ -68,9 +71,9 @@ std::string text_of(JsonFields& fields, std::string_view key, const Json& value)
   return text;
 }
 
-// JSON ends when it is complete, and nowhere else; but strings that stop a text cut it off, as max_tokens does, since
-// agents send theirs with every request. `why`: the field that asks for JSON.
-void refuse_other_ends(JsonFields& fields, const CompletionRequest& r, const char* why) {
+// What is held to a form ends when it is complete, and nowhere else; but strings that stop a text cut it off, as
+// max_tokens does, since agents send theirs with every request. `why`: the field that asks for the form.
+void refuse_other_ends(JsonFields& fields, const CompletionRequest& r, std::string_view why) {
   const std::pair<const char*, bool> asked[] = {
       {"min_tokens", r.min_tokens > 0},
       {"no_repeat_ngram_size", r.no_repeat_ngram_size > 0},
@@ -149,7 +152,12 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
   r.min_p = within("min_p", fields.number_or("min_p", 0), 0, 1);
   if (fields.has("logit_bias")) parse_biases(fields, body["logit_bias"], r);
   if (fields.has("response_format")) r.format = parse_response_format(body["response_format"]);
-  if (r.format) refuse_other_ends(fields, r, "response_format");
+  if (auto held = parse_held_text(fields, body)) {
+    if (r.format)
+      fields.fail(held->field, "response_format asks for JSON already; give one of the two");
+    r.format = std::move(held);
+  }
+  if (r.format) refuse_other_ends(fields, r, r.format->field);
   for (const std::string_view key : kWithoutEffect) static_cast<void>(fields.has(key));
   for (const auto& [key, value] : kHarmless) {
     if (!fields.has(key) || value == nullptr) continue;

@@ -18,7 +18,7 @@ constexpr size_t kMostKept = 8;  // of up to 16 MiB of masks each
 std::unique_ptr<ResponseFormat> parse_response_format(const Json& value) {
   const auto compiled = [](const Json& schema, const std::string& where) {
     return std::make_unique<ResponseFormat>(
-        ResponseFormat{schema.dump(), compile_json_schema(schema, where)});
+        ResponseFormat{.name = schema.dump(), .schema = compile_json_schema(schema, where)});
   };
   try {
     JsonFields fields(value, "request", kField);

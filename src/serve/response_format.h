@@ -17,6 +17,7 @@ namespace saturate::serve {
 struct ResponseFormat {
   std::string name;  // equal ones are the same format
   JsonSchema schema;
+  std::string field = "response_format";  // of the request, that asks for it
 };
 
 // Of {"type": "json_object"}, an object of any members, and {"type": "json_schema", "json_schema": {"name",

@@ -135,7 +135,7 @@ std::shared_ptr<const ResponseFormat> held_call(const Tools& tools, ToolFormat f
     name += Json(name_of(tools.functions[i])).dump() + parameters.dump();
   }
   return std::make_shared<const ResponseFormat>(
-      ResponseFormat{name, call_schema(chosen, format, most)});
+      ResponseFormat{.name = name, .schema = call_schema(chosen, format, most), .field = "tools"});
 }
 
 std::vector<ToolCall> parse_calls(const Json& tool_calls) {

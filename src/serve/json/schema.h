@@ -42,6 +42,8 @@ struct JsonSchema {
   std::vector<Node> nodes;
   std::vector<Dfa> patterns;
   int32_t root = 0;
+  // No JSON: the texts of the root, or what its pattern matches, are all that is written, without quotes and spaces.
+  bool is_text = false;
 };
 
 // Taken: the keywords of the table in docs/guide/serve.md. An object with properties has no others unless
