@@ -22,10 +22,12 @@ struct ToolCall {
 
 // What a chat may call. Immutable.
 struct Tools {
-  Json::Array functions;   // {"type": "function", "function": {...}}
-  bool must_call = false;  // the answer is a call
-  std::string only = {};   // and of this function; empty: of any
-  bool several = true;     // calls in one answer
+  Json::Array
+      functions;  // {"type": "function", "function": {...}}; of allowed_tools those that are named
+  std::vector<size_t> places = {};  // of each in the request's list
+  bool must_call = false;           // the answer is a call
+  std::string only = {};            // and of this function; empty: of any
+  bool several = true;              // calls in one answer
 };
 
 // Of the fields tools, tool_choice and parallel_tool_calls; none where there are no tools, or the choice is
