@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "serve/template_text.h"
 #include "serve/tool_format.h"
 #include "train/corpora.h"
 
@@ -184,17 +185,45 @@ std::string mistral_prompt(const ChatTemplate& t, std::span<const ChatMessage> m
   return out.append(t.open);
 }
 
+// The last question of the user, which is not what a tool answered; -1: there is none.
+std::ptrdiff_t last_question(std::span<const ChatMessage> messages) {
+  for (std::ptrdiff_t i = std::ssize(messages) - 1; i >= 0; --i) {
+    const ChatMessage& m = messages[static_cast<size_t>(i)];
+    if (m.role == "user" &&
+        !(m.content.starts_with("<tool_response>") && m.content.ends_with("</tool_response>")))
+      return i;
+  }
+  return std::ssize(messages) - 1;
+}
+
+// What an assistant said at `i` of `messages`, with so much of what it thought as the template keeps.
+struct Kept {
+  std::string thought, content;
+};
+Kept kept_of(const ChatTemplate& t, std::span<const ChatMessage> messages, size_t i) {
+  const ChatMessage& m = messages[i];
+  if (m.role != "assistant" || t.thinking.kept == ChatThinking::Kept::all) return {{}, m.content};
+  const auto [content, thought] = without_thought(m.content);
+  Kept kept{{}, std::string(content)};
+  const bool since = static_cast<std::ptrdiff_t>(i) > last_question(messages);
+  if (t.thinking.kept == ChatThinking::Kept::since_question && since &&
+      (i + 1 == messages.size() || !thought.empty()))
+    kept.thought = fmt::format("<think>\n{}\n</think>\n\n", thought);
+  return kept;
+}
+
 // All others; chatml's tools.
 std::string turns_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages,
                          const Tools* tools) {
   std::string out(t.begin), system;
+  const bool has_system = !messages.empty() && messages[0].role == "system";
+  const std::string& first = has_system ? messages[0].content : t.default_system;
   if (tools != nullptr) {
-    out += t.system.before;
-    if (!messages.empty() && messages[0].role == "system") {
-      out += messages[0].content + "\n\n";
-      messages = messages.subspan(1);
-    }
+    out.append(t.system.before).append(first).append(has_system || !first.empty() ? "\n\n" : "");
     out.append(tools_text(*tools, t.tools)).append(t.system.after);
+    if (has_system) messages = messages.subspan(1);
+  } else if (!has_system && !first.empty()) {
+    out.append(t.system.before).append(first).append(t.system.after);
   }
   for (size_t i = 0; i < messages.size(); ++i) {
     const ChatMessage& m = messages[i];
@@ -218,9 +247,10 @@ std::string turns_prompt(const ChatTemplate& t, std::span<const ChatMessage> mes
                                                         : t.assistant;
     out += turn.before;
     if (m.role == "user") out += std::exchange(system, {});
-    out += m.content;
+    const Kept kept = kept_of(t, messages, i);
+    out.append(kept.thought).append(kept.content);
     for (size_t k = 0; k < m.calls.size(); ++k)
-      out += (k > 0 || !m.content.empty() ? "\n" : "") + call_text(m.calls[k], t.tools);
+      out += (k > 0 || !kept.content.empty() ? "\n" : "") + call_text(m.calls[k], t.tools);
     out += turn.after;
   }
   return out.append(t.open);
@@ -240,19 +270,23 @@ std::vector<std::string> chat_template_names() {
   return names;
 }
 
-const ChatTemplate* chat_template_of_text(std::string_view jinja) {
+std::optional<ChatTemplate> chat_template_of_text(std::string_view jinja) {
   // Later ones of Mistral's write systems and calls otherwise, and are taken for the oldest, without tools.
   const bool later = jinja.find("[SYSTEM_PROMPT]") != jinja.npos;
   for (const ChatTemplate& t : kTemplates)
     if (!t.mark.empty() && jinja.find(t.mark) != jinja.npos &&
-        !(later && t.tools == ToolFormat::mistral))
-      return &t;
-  return nullptr;
+        !(later && t.tools == ToolFormat::mistral)) {
+      ChatTemplate own = t;
+      if (t.tools != ToolFormat::llama) own.default_system = default_system_of(jinja, t.system);
+      if (t.tools == ToolFormat::hermes) own.thinking = thinking_of(jinja);
+      return own;
+    }
+  return std::nullopt;
 }
 
-const ChatTemplate& chat_template_of(const std::string& folder) {
+ChatTemplate chat_template_of(const std::string& folder) {
   const std::string text = train::chat_template_text(folder);
-  if (const ChatTemplate* known = chat_template_of_text(text)) return *known;
+  if (const auto known = chat_template_of_text(text)) return *known;
   if (!text.empty()) {
     log_warning(
         fmt::format("{}: its chat template is none of those known, plain is taken; "
@@ -263,10 +297,14 @@ const ChatTemplate& chat_template_of(const std::string& folder) {
 }
 
 std::string chat_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages,
-                        const Tools* tools) {
+                        const Tools* tools, std::optional<bool> thinks, bool held) {
   std::string out = t.tools == ToolFormat::llama     ? llama_prompt(t, messages, tools)
                     : t.tools == ToolFormat::mistral ? mistral_prompt(t, messages, tools)
                                                      : turns_prompt(t, messages, tools);
+  bool may_think = t.thinking.has_switch ? thinks.value_or(t.thinking.is_default) : true;
+  // What is begun as a thought could not become what it is held to.
+  if ((held || (tools != nullptr && tools->must_call)) && !t.thinking.on.empty()) may_think = false;
+  out += may_think ? t.thinking.on : t.thinking.off;
   // A call that must be made is begun.
   if (tools != nullptr && tools->must_call) out += call_begins(t.tools);
   return out;

@@ -289,7 +289,8 @@ void Server::complete(const Shared& exchange, bool chat) {
                       model.name, model.chat->name),
           {.param = r.tools ? "tools" : "messages", .code = {}});
     }
-    r.prompts.emplace_back(chat_prompt(*model.chat, r.messages, r.tools.get()));
+    r.prompts.emplace_back(
+        chat_prompt(*model.chat, r.messages, r.tools.get(), r.thinks, r.format != nullptr));
     if (!model.chat->stop.empty()) r.stops.emplace_back(model.chat->stop);
   }
   for (const auto& [id, bias] : r.biases) {

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/error.h"
 #include "serve/held_text.h"
 
 namespace saturate::serve {
@@ -35,7 +36,6 @@ struct HarmlessField {
 constexpr HarmlessField kHarmless[] = {
     {"add_generation_prompt", "true"},
     {"cache_prompt", nullptr},
-    {"chat_template_kwargs", "{}"},
     {"continue_final_message", "false"},
     {"detokenize", "true"},
     {"documents", "[]"},
@@ -168,6 +168,29 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
   }
 }
 
+// Of a chat: what its template may be told of reasoning. As vLLM has it an effort of "none" is none.
+void parse_reasoning(JsonFields& fields, const Json& body, CompletionRequest& r) {
+  constexpr std::string_view kEffort = "reasoning_effort", kVariables = "chat_template_kwargs";
+  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
+                                           "high", "xhigh",   "max"};
+  if (fields.has(kEffort)) r.thinks = fields.choice(kEffort, kEfforts) > 0;
+  if (!fields.has(kVariables)) return;
+  try {
+    const Json& all = body[kVariables];
+    JsonFields variables(all, "request", std::string(kVariables));
+    if (variables.has(kEffort)) r.thinks = variables.choice(kEffort, kEfforts) > 0;
+    for (const std::string_view key : {"thinking", "enable_thinking"})
+      if (variables.has(key)) r.thinks = variables.boolean(key);
+    for (const auto& [key, value] : *all.if_object())
+      if (key != kEffort && key != "thinking" && key != "enable_thinking" && !value.is_null())
+        variables.fail(key,
+                       "no chat template here has it, but enable_thinking, thinking and "
+                       "reasoning_effort; leave it out");
+  } catch (const Error& e) {
+    throw FieldError("request", message_of(e.what()), kVariables);
+  }
+}
+
 // max_tokens under either of two names.
 void parse_length(JsonFields& fields, CompletionRequest& r, std::string_view key) {
   if (!fields.has(key)) return;
@@ -266,6 +289,9 @@ CompletionRequest parse_completion(const Json& body) {
   check_lengths(fields, r);
   if (fields.has("logprobs")) parse_logprobs(fields, r, "logprobs");
   refuse_unless(fields, "suffix", body["suffix"].is_null(), kUnsupported);
+  refuse_unless(fields, "chat_template_kwargs",
+                body["chat_template_kwargs"] == Json(Json::Object{}),
+                "a completion has no chat template; leave it out");
   fields.reject_others();
   return r;
 }
@@ -309,8 +335,8 @@ CompletionRequest parse_chat(const Json& body) {
     static_cast<void>(fields.has(key));
   r.tools = parse_tools(body);
   if (r.tools && r.tools->must_call) refuse_other_ends(fields, r, "tool_choice");
-  for (const char* key :
-       {"function_call", "audio", "prediction", "reasoning_effort", "web_search_options"})
+  parse_reasoning(fields, body, r);
+  for (const char* key : {"function_call", "audio", "prediction", "web_search_options"})
     refuse_unless(fields, key, body[key].is_null() || body[key] == Json("none"), kUnsupported);
   refuse_unless(fields, "echo", body["echo"] == Json(false), "only false is done here");
   refuse_unless(fields, "best_of", body["best_of"] == Json(r.samples),

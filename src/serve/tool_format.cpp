@@ -185,11 +185,11 @@ std::string tools_text(const Tools& tools, ToolFormat format) {
 
 std::string call_text(const ToolCall& call, ToolFormat format) {
   const std::string name = Json(call.name).dump();
-  if (format == ToolFormat::hermes)
-    return fmt::format("{}\n{{\"name\": {}, \"arguments\": {}}}\n{}", kHermesBegins, name,
-                       call.arguments, kHermesEnds);
   const std::optional<Json> value = parsed(call.arguments);
   const std::string arguments = value ? python_json(*value) : call.arguments;
+  if (format == ToolFormat::hermes)
+    return fmt::format("{}\n{{\"name\": {}, \"arguments\": {}}}\n{}", kHermesBegins, name,
+                       arguments, kHermesEnds);
   if (format == ToolFormat::llama)
     return fmt::format(R"({{"name": {}, "parameters": {}}})", name, arguments);
   return fmt::format(R"({{"name": {}, "arguments": {}, "id": "{}"}})", name, arguments,

@@ -170,8 +170,8 @@ Time?[/INST])");
 
 TEST(ToolFormat, TemplatesAreToldByTheirMarks) {
   const auto name_of = [](const char* jinja) {
-    const ChatTemplate* t = chat_template_of_text(jinja);
-    return t == nullptr ? std::string() : std::string(t->name);
+    const auto t = chat_template_of_text(jinja);
+    return t ? std::string(t->name) : std::string();
   };
   EXPECT_EQ(name_of(R"({{- "Environment: ipython\n" }} '<|start_header_id|>')"), "llama3.1");
   EXPECT_EQ(name_of("'<|start_header_id|>' + message['role']"), "llama3");
