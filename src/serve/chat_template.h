@@ -46,7 +46,8 @@ struct ChatTemplate {
   ChatThinking thinking = {};
 };
 
-// plain, chatml, llama3, llama3.1, gemma, mistral, mistral-v3 or mistral-nemo; null for another name.
+// plain, chatml, llama3, llama3.1, gemma, mistral, mistral-v3, mistral-nemo, mistral-v7, mistral-v11 or mistral-v13;
+// null for another name.
 const ChatTemplate* find_chat_template(std::string_view name);
 std::vector<std::string> chat_template_names();
 

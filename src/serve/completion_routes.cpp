@@ -284,9 +284,10 @@ void Server::complete(const Shared& exchange, bool chat) {
     if (calls && model.chat->tools == ToolFormat::none) {
       throw RequestError(
           400,
-          fmt::format("the chat template of {} ({}) has no tools (chatml, llama3.1, mistral-v3 and "
-                      "mistral-nemo have); leave tools out, or serve it with --chat-template",
-                      model.name, model.chat->name),
+          fmt::format(
+              "the chat template of {} ({}) has no tools (chatml, llama3.1 and mistral-v3 to "
+              "mistral-v13 have); leave tools out, or serve it with --chat-template",
+              model.name, model.chat->name),
           {.param = r.tools ? "tools" : "messages", .code = {}});
     }
     r.prompts.emplace_back(
@@ -330,7 +331,7 @@ void Server::complete(const Shared& exchange, bool chat) {
     completion->count_prompt(ids.size());
     for (int64_t sample = 0; sample < r.draws; ++sample) {
       if (r.echo) completion->echo(job.prompts.size(), tokenizer.decode(ids));
-      completion->add({.text = GeneratedText(tokenizer, ids, r.stops, call_mark(calls)),
+      completion->add({.text = GeneratedText(tokenizer, ids, r.stops, call_marks(calls)),
                        .limit = std::min(most, engine.max_length() - std::ssize(ids)),
                        .prompt_tokens = ids.size()});
       job.prompts.push_back(ids);

@@ -133,7 +133,8 @@ TEST(ToolCalls, AreMadeInTheFormOfTheTemplate) {
     return R"({"model":"lm","seed":3,"messages":[{"role":"user","content":"x"}],)" + tools + more +
            "}";
   };
-  for (const char* name : {"llama3.1", "mistral-v3", "mistral-nemo"}) {
+  for (const char* name :
+       {"llama3.1", "mistral-v3", "mistral-nemo", "mistral-v7", "mistral-v11", "mistral-v13"}) {
     SCOPED_TRACE(name);
     struct Setup setup;
     setup.chat = name;

@@ -178,7 +178,10 @@ TEST(ToolFormat, TemplatesAreToldByTheirMarks) {
   EXPECT_EQ(name_of(R"({{- "[AVAILABLE_TOOLS] [" }} "[INST] ")"), "mistral-v3");
   EXPECT_EQ(name_of(R"({{- "[AVAILABLE_TOOLS][" }} "[INST]")"), "mistral-nemo");
   EXPECT_EQ(name_of("'[INST] ' + message['content'] + ' [/INST]'"), "mistral");
-  EXPECT_EQ(name_of(R"("[SYSTEM_PROMPT]" "[AVAILABLE_TOOLS][" "[INST]")"), "mistral");
+  EXPECT_EQ(name_of(R"("[SYSTEM_PROMPT]" "[AVAILABLE_TOOLS][" "[INST]")"), "mistral-v7");
+  EXPECT_EQ(name_of(R"("[SYSTEM_PROMPT]" "[INST]" "[CALL_ID]" "[ARGS]")"), "mistral-v11");
+  EXPECT_EQ(name_of(R"("[SYSTEM_PROMPT]" "[INST]" "[TOOL_CALLS]" "[ARGS]")"), "mistral-v13");
+  EXPECT_EQ(name_of(R"("[SYSTEM_PROMPT] " "[AVAILABLE_TOOLS] [" "[INST] ")"), "mistral");
   EXPECT_EQ(name_of("'<|user|>'"), "");
 }
 

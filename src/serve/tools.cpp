@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "serve/json/token_bytes.h"
 #include "serve/request_error.h"
+#include "serve/tool_format.h"
 
 namespace saturate::serve {
 namespace {
@@ -24,6 +26,16 @@ const std::string& name_of(const Json& function) {
   return *function["function"]["name"].if_string();
 }
 
+// What stands before the arguments; an id is the same for all, since an answer gives its calls ids of its own.
+std::string call_head(const std::string& name, ToolFormat format) {
+  const auto byte = [](std::string_view mark) {
+    return std::ranges::find(kTokenMarks, mark, &TokenMark::name)->byte;
+  };
+  std::string head = name;
+  if (format == ToolFormat::mistral_v11) head += byte("[CALL_ID]") + nine_letters(name);
+  return head + byte("[ARGS]");
+}
+
 // One call of any of the functions `chosen`, whose parameters are a schema each; of mistral a list of up to `most`.
 JsonSchema call_schema(const std::vector<std::pair<std::string, JsonSchema>>& chosen,
                        ToolFormat format, int32_t most) {
@@ -36,6 +48,17 @@ JsonSchema call_schema(const std::vector<std::pair<std::string, JsonSchema>>& ch
   all.root = add({.kind = Node::Kind::any_of, .levels = kMostJsonLevels});
   for (const auto& [name, parameters] : chosen) {
     const int32_t arguments = append_schema(all, parameters);
+    if (format == ToolFormat::mistral_v11 || format == ToolFormat::mistral_v13) {
+      const int32_t own = all.nodes[static_cast<size_t>(arguments)].levels;
+      const int32_t call = add({.kind = Node::Kind::prefixed,
+                                .items = arguments,
+                                .texts = {call_head(name, format)},
+                                .levels = own});
+      Node& root = all.nodes[static_cast<size_t>(all.root)];
+      root.alternatives.push_back(call);
+      root.levels = std::min(root.levels, own);
+      continue;
+    }
     const int32_t levels = all.nodes[static_cast<size_t>(arguments)].levels + 1;
     const int32_t called = add({.kind = Node::Kind::literal, .texts = {Json(name).dump()}});
     const int32_t call =

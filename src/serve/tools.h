@@ -12,8 +12,12 @@
 namespace saturate::serve {
 
 // hermes: <tool_call>{"name": ..., "arguments": {...}}</tool_call>, Qwen's models too. llama: {"name": ...,
-// "parameters": {...}}, one in an answer. mistral: [TOOL_CALLS] [{"name": ..., "arguments": {...}, "id": ...}].
-enum class ToolFormat : uint8_t { none, hermes, llama, mistral };
+// "parameters": {...}}, one in an answer. mistral: [TOOL_CALLS] [{"name": ..., "arguments": {...}, "id": ...}];
+// later [TOOL_CALLS]name[CALL_ID]id[ARGS]{...} (mistral_v11), and without ids (mistral_v13), each call with its mark.
+enum class ToolFormat : uint8_t { none, hermes, llama, mistral, mistral_v11, mistral_v13 };
+constexpr bool is_mistral(ToolFormat f) {
+  return f == ToolFormat::mistral || f == ToolFormat::mistral_v11 || f == ToolFormat::mistral_v13;
+}
 
 struct ToolCall {
   std::string name, arguments;  // an object, as JSON

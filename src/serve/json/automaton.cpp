@@ -147,6 +147,9 @@ void JsonAutomaton::begin(int32_t which, int32_t parent, unsigned char byte,
       }
       out.push_back(number_of(f));
       return;
+    case NodeKind::prefixed:
+      f.parent = number_of({.kind = Kind::value, .node = n.items, .parent = parent});
+      [[fallthrough]];
     case NodeKind::literal:
       f.kind = Kind::literal;
       literal(f, byte, out);

@@ -65,11 +65,26 @@ void require_spelling(const JsonSchema& schema, const TokenBytes& tokens) {
   }
 }
 
+// Marks that are no tokens of their own, by their names.
+JsonSchema with_spelt_marks(JsonSchema schema, const TokenBytes& tokens) {
+  for (const TokenMark& mark : kTokenMarks) {
+    if (tokens.spells(std::string_view(&mark.byte, 1))) continue;
+    for (JsonSchema::Node& n : schema.nodes) {
+      if (n.kind != JsonSchema::Node::Kind::prefixed) continue;
+      std::string& text = n.texts[0];
+      for (size_t at; (at = text.find(mark.byte)) != text.npos;) text.replace(at, 1, mark.name);
+    }
+  }
+  return schema;
+}
+
 }  // namespace
 
 JsonConstraint::JsonConstraint(JsonSchema schema, std::shared_ptr<const TokenBytes> tokens,
                                std::vector<int32_t> ends)
-    : automaton_(std::move(schema)), tokens_(std::move(tokens)), ends_(std::move(ends)) {
+    : automaton_(with_spelt_marks(std::move(schema), *tokens)),
+      tokens_(std::move(tokens)),
+      ends_(std::move(ends)) {
   require_spelling(automaton_.schema(), *tokens_);
   start_ = state_of({automaton_.start()});
 }
