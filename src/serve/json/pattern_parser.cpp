@@ -432,6 +432,9 @@ class Parser {
       case 'a':
         if (python_) return '\a';
         break;
+      case 'e':  // of others than Python, as \cJ
+        if (python_) return U'\x1B';
+        break;
       case 'x':
         if (python_ && peek() == '{') return code_point(begin);
         return hex(begin, 2);
@@ -442,7 +445,7 @@ class Parser {
         if (const char32_t value = hex(begin, 8); value <= kLastCharacter) return value;
         refuse_at(begin, "no character has this number");
       case 'c':
-        if (python_ || (peek() | 32) < 'a' || (peek() | 32) > 'z') break;
+        if ((peek() | 32) < 'a' || (peek() | 32) > 'z') break;
         return text_[at_++] % 32;
       default:
         break;
