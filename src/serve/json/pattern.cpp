@@ -107,7 +107,7 @@ class Nfa {
     budget_.steps -= steps;
   }
   int32_t add(bool within) {
-    if (states_.size() >= kMostParts) refuse(where_, kTooLarge);
+    if (states_.size() >= kMostParts) refuse(where_, json_ ? kTooLarge : kTextTooLarge);
     states_.push_back({.edges = {}, .beside = {}, .within = within, .gate = State::Gate::none});
     return static_cast<int32_t>(states_.size() - 1);
   }
