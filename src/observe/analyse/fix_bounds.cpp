@@ -50,4 +50,33 @@ void set_allocation(Fix& f, double base_ns, double surely_ns, double at_most_ns,
   f.step_ns = base_ns / f.speedup;
 }
 
+namespace {
+
+// Of a logarithm. In the median remedies brought 0.52 of what was promised for 63 programs of public repositories and
+// 0.91 for 96 that were written to have one cause; this misses the two kinds by the least in all.
+constexpr double kPartOfLikely = 0.7, kPartOfSure = 0.8;
+
+constexpr bool is_known_in_parts(FixKind kind) {
+  return kind == FixKind::graphs || kind == FixKind::host_work || kind == FixKind::syncs ||
+         kind == FixKind::loader || kind == FixKind::cores || kind == FixKind::growth ||
+         kind == FixKind::mixed;
+}
+
+void expect_a_part(Fix& f) {
+  if (f.ceiling || f.unsure || f.low <= 1 || !is_known_in_parts(f.kind)) return;
+  const double reckoned = f.speedup;
+  f.low = std::pow(f.low, kPartOfSure);
+  // A graph that can be made of the step as it is takes all launches along.
+  if (f.kind == FixKind::graphs && f.obstacle.empty()) return;
+  f.speedup = std::max(f.low, std::pow(reckoned, kPartOfLikely));
+  f.step_ns *= reckoned / f.speedup;
+}
+
+}  // namespace
+
+void expect_a_part(FixReport& report) {
+  for (Fix& f : report.worth) expect_a_part(f);
+  for (Fix& f : report.not_worth) expect_a_part(f);
+}
+
 }  // namespace saturate::observe

@@ -31,4 +31,10 @@ void widen_by_pace(Fix& f, double surely);
 // a release were seen to be a ninth slower (docs/guide/doctor_case.md).
 void set_allocation(Fix& f, double base_ns, double surely_ns, double at_most_ns, double call_ns);
 
+// A replay takes all of a cause away; the first remedy of somebody's program takes a part. Of the estimates for which that
+// is known the middle becomes what such remedies brought, and the lower end too; ceilings and upper ends stay. Fixes
+// have been ranked and judged before this. Source    159 promises and what was gained
+// (docs/adr/0117).
+void expect_a_part(FixReport& report);
+
 }  // namespace saturate::observe

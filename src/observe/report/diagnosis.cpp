@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "observe/analyse/fix_bounds.h"
 #include "observe/analyse/names.h"
 #include "observe/read/open_capture.h"
 #include "observe/report/host_lines.h"
@@ -372,6 +373,7 @@ Diagnosis diagnose_ranks(std::vector<RankTrace>& ranks, const std::string& name,
   }
   result.verdict = judge(result.analysis, result.fixes);
   judge_ranks(result);
+  expect_a_part(result.fixes);
   name_shared_gpu(result);
   name_line(result);
   return result;
@@ -399,6 +401,7 @@ Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions opt
         find_fixes(replay, result.analysis, options.untraced_step_ns, clock_hold(result.counters));
   }
   result.verdict = judge(result.analysis, result.fixes);
+  expect_a_part(result.fixes);
   name_shared_gpu(result);
   name_line(result);
   if (const std::string use = main_host_use(result); !use.empty()) result.verdict.why += "; " + use;
