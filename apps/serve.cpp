@@ -98,8 +98,8 @@ serve::ServedModel load(const ServeOptions& o, const NamedModel& named) {
   const std::string bytes = format_bytes(static_cast<double>(train::weight_bytes(model)));
   served.folder = model.folder;
   if (model.config.kind == model::ModelKind::decoder_only) {
-    served.chat = o.chat_template.empty() ? &serve::chat_template_of(folder)
-                                          : serve::find_chat_template(o.chat_template);
+    served.chat = o.chat_template.empty() ? serve::chat_template_of(folder)
+                                          : *serve::find_chat_template(o.chat_template);
     served.generation = std::make_unique<serve::GenerationEngine>(
         std::move(model), serve::GenerationEngine::Options{.queue = o.queue,
                                                            .sequences = o.sequences,

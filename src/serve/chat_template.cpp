@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "serve/template_text.h"
 #include "serve/tool_format.h"
 #include "train/corpora.h"
 
@@ -75,6 +76,34 @@ const ChatTemplate kTemplates[] = {
      .open = "",
      .stop = "[INST]",
      .tools = ToolFormat::mistral},
+    // Later ones, told by chat_template_of_text: systems in turns of their own, and results by their ids.
+    {.name = "mistral-v7",
+     .mark = "",
+     .begin = "<s>",
+     .system = {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
+     .user = {"[INST]", "[/INST]"},
+     .assistant = {"", "</s>"},
+     .open = "",
+     .stop = "[INST]",
+     .tools = ToolFormat::mistral},
+    {.name = "mistral-v11",
+     .mark = "",
+     .begin = "<s>",
+     .system = {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
+     .user = {"[INST]", "[/INST]"},
+     .assistant = {"", "</s>"},
+     .open = "",
+     .stop = "[INST]",
+     .tools = ToolFormat::mistral_v11},
+    {.name = "mistral-v13",
+     .mark = "",
+     .begin = "<s>",
+     .system = {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
+     .user = {"[INST]", "[/INST]"},
+     .assistant = {"", "</s>"},
+     .open = "",
+     .stop = "[INST]",
+     .tools = ToolFormat::mistral_v13},
     {.name = "mistral",
      .mark = "[INST]",
      .begin = "<s>",
@@ -137,64 +166,117 @@ std::string llama_prompt(const ChatTemplate& t, std::span<const ChatMessage> mes
   return out.append(t.open);
 }
 
-// Functions and the system's text lie before and in the last message of the user.
+// What came of a call. `json`: both parts as JSON, of the first that had tools.
+std::string mistral_result(const ChatTemplate& t, const ChatMessage& m, bool json) {
+  if (t.tools == ToolFormat::mistral_v13)
+    return fmt::format("[TOOL_RESULTS]{}[/TOOL_RESULTS]", m.content);
+  if (m.call_id.empty())
+    refuse("a tool's needs its tool_call_id, which Mistral's models read; add it");
+  if (!json)
+    return fmt::format("[TOOL_RESULTS]{}[TOOL_CONTENT]{}[/TOOL_RESULTS]", nine_letters(m.call_id),
+                       m.content);
+  const bool is_json = try_parse_json(m.content, {.unique_names = false}).has_value();
+  return fmt::format(R"([TOOL_RESULTS]{}{{"content": {}, "call_id": "{}"}}[/TOOL_RESULTS])",
+                     t.assistant.before, is_json ? m.content : Json(m.content).dump(),
+                     nine_letters(m.call_id));
+}
+
+std::string mistral_calls(const ChatTemplate& t, const ChatMessage& m) {
+  std::string out;
+  for (const ToolCall& call : m.calls) {
+    if (call.id.empty() && t.tools != ToolFormat::mistral_v13)
+      refuse("each of tool_calls needs its id, which Mistral's models read; add it");
+    if (t.tools == ToolFormat::mistral)
+      out += (out.empty() ? "[" : ", ") + call_text(call, t.tools);
+    else
+      out.append("[TOOL_CALLS]").append(call_text(call, t.tools));
+  }
+  if (t.tools != ToolFormat::mistral) return out;
+  return fmt::format("[TOOL_CALLS]{}{}]", t.assistant.before, out);
+}
+
+// Functions lie before the last message of the user, and the system's text in it; later before the first one, and in
+// turns of its own.
 std::string mistral_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages,
                            const Tools* tools) {
   const std::string_view gap = t.assistant.before;
+  const bool own_systems = !t.system.before.empty();
   std::string out(t.begin), system;
-  for (const ChatMessage& m : messages)
-    if (m.role == "system") system += m.content + "\n\n";
-  const auto of_user = [](const ChatMessage& m) { return m.role == "user"; };
-  const auto last = std::find_if(messages.rbegin(), messages.rend(), of_user);
-  if (last == messages.rend() && (tools != nullptr || !system.empty()))
-    refuse("there must be one of the user, which tools and the system's text go with; add it");
+  if (!own_systems)
+    for (const ChatMessage& m : messages)
+      if (m.role == "system") system += m.content + "\n\n";
+  const ChatMessage *first = nullptr, *last = nullptr;  // of the user
   for (const ChatMessage& m : messages) {
-    if (m.role == "system") continue;
-    if (m.role == "tool") {
-      if (m.call_id.empty())
-        refuse("a tool's needs its tool_call_id, which Mistral's models read; add it");
-      const bool json = try_parse_json(m.content, {.unique_names = false}).has_value();
-      out += fmt::format(R"([TOOL_RESULTS]{}{{"content": {}, "call_id": "{}"}}[/TOOL_RESULTS])",
-                         gap, json ? m.content : Json(m.content).dump(), nine_letters(m.call_id));
-      continue;
-    }
-    if (m.role == "user") {
-      const bool is_last = &m == &*last;
-      if (is_last && tools != nullptr)
+    if (m.role != "user") continue;
+    last = &m;
+    if (first == nullptr) first = &m;
+  }
+  if (last == nullptr && (tools != nullptr || !system.empty()))
+    refuse("there must be one of the user, which tools and the system's text go with; add it");
+  const ChatMessage* const told = t.tools == ToolFormat::mistral_v13 ? first : last;
+  for (const ChatMessage& m : messages) {
+    if (m.role == "system") {
+      if (own_systems) out.append(t.system.before).append(m.content).append(t.system.after);
+    } else if (m.role == "tool") {
+      out += mistral_result(t, m, !own_systems);
+    } else if (m.role == "user") {
+      if (&m == told && tools != nullptr)
         out += fmt::format("[AVAILABLE_TOOLS]{}{}[/AVAILABLE_TOOLS]", gap,
                            tools_text(*tools, t.tools));
-      out.append(t.user.before).append(is_last ? system : "").append(m.content);
+      out.append(t.user.before).append(&m == last ? system : "").append(m.content);
       out += t.user.after;
-      continue;
-    }
-    if (m.calls.empty()) {
-      out.append(t.assistant.before);
-      out.append(gap.empty() ? std::string_view(m.content) : trimmed(m.content));
     } else {
-      std::string list;
-      for (const ToolCall& call : m.calls) {
-        if (call.id.empty())
-          refuse("each of tool_calls needs its id, which Mistral's models read; add it");
-        list += (list.empty() ? "[" : ", ") + call_text(call, t.tools);
+      // The first that had tools have no text beside calls.
+      if (m.calls.empty() || (own_systems && !m.content.empty())) {
+        out.append(gap);
+        out.append(gap.empty() ? std::string_view(m.content) : trimmed(m.content));
       }
-      out.append("[TOOL_CALLS]").append(gap).append(list).append("]");
+      if (!m.calls.empty()) out += mistral_calls(t, m);
+      out.append(t.assistant.after);
     }
-    out.append(t.assistant.after);
   }
   return out.append(t.open);
+}
+
+// The last question of the user, which is not what a tool answered; -1: there is none.
+std::ptrdiff_t last_question(std::span<const ChatMessage> messages) {
+  for (std::ptrdiff_t i = std::ssize(messages) - 1; i >= 0; --i) {
+    const ChatMessage& m = messages[static_cast<size_t>(i)];
+    if (m.role == "user" &&
+        !(m.content.starts_with("<tool_response>") && m.content.ends_with("</tool_response>")))
+      return i;
+  }
+  return std::ssize(messages) - 1;
+}
+
+// What an assistant said at `i` of `messages`, with so much of what it thought as the template keeps.
+struct Kept {
+  std::string thought, content;
+};
+Kept kept_of(const ChatTemplate& t, std::span<const ChatMessage> messages, size_t i) {
+  const ChatMessage& m = messages[i];
+  if (m.role != "assistant" || t.thinking.kept == ChatThinking::Kept::all) return {{}, m.content};
+  const auto [content, thought] = without_thought(m.content);
+  Kept kept{{}, std::string(content)};
+  const bool since = static_cast<std::ptrdiff_t>(i) > last_question(messages);
+  if (t.thinking.kept == ChatThinking::Kept::since_question && since &&
+      (i + 1 == messages.size() || !thought.empty()))
+    kept.thought = fmt::format("<think>\n{}\n</think>\n\n", thought);
+  return kept;
 }
 
 // All others; chatml's tools.
 std::string turns_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages,
                          const Tools* tools) {
   std::string out(t.begin), system;
+  const bool has_system = !messages.empty() && messages[0].role == "system";
+  const std::string& first = has_system ? messages[0].content : t.default_system;
   if (tools != nullptr) {
-    out += t.system.before;
-    if (!messages.empty() && messages[0].role == "system") {
-      out += messages[0].content + "\n\n";
-      messages = messages.subspan(1);
-    }
+    out.append(t.system.before).append(first).append(has_system || !first.empty() ? "\n\n" : "");
     out.append(tools_text(*tools, t.tools)).append(t.system.after);
+    if (has_system) messages = messages.subspan(1);
+  } else if (!has_system && !first.empty()) {
+    out.append(t.system.before).append(first).append(t.system.after);
   }
   for (size_t i = 0; i < messages.size(); ++i) {
     const ChatMessage& m = messages[i];
@@ -218,9 +300,10 @@ std::string turns_prompt(const ChatTemplate& t, std::span<const ChatMessage> mes
                                                         : t.assistant;
     out += turn.before;
     if (m.role == "user") out += std::exchange(system, {});
-    out += m.content;
+    const Kept kept = kept_of(t, messages, i);
+    out.append(kept.thought).append(kept.content);
     for (size_t k = 0; k < m.calls.size(); ++k)
-      out += (k > 0 || !m.content.empty() ? "\n" : "") + call_text(m.calls[k], t.tools);
+      out += (k > 0 || !kept.content.empty() ? "\n" : "") + call_text(m.calls[k], t.tools);
     out += turn.after;
   }
   return out.append(t.open);
@@ -240,19 +323,27 @@ std::vector<std::string> chat_template_names() {
   return names;
 }
 
-const ChatTemplate* chat_template_of_text(std::string_view jinja) {
-  // Later ones of Mistral's write systems and calls otherwise, and are taken for the oldest, without tools.
-  const bool later = jinja.find("[SYSTEM_PROMPT]") != jinja.npos;
+std::optional<ChatTemplate> chat_template_of_text(std::string_view jinja) {
+  const auto has = [&](std::string_view text) { return jinja.find(text) != jinja.npos; };
+  const bool later = has("[SYSTEM_PROMPT]");
+  // With spaces behind marks (Large 2411) they are taken for the oldest, without tools.
+  if (later && !has("[SYSTEM_PROMPT] "))
+    return *find_chat_template(has("[CALL_ID]") ? "mistral-v11"
+                               : has("[ARGS]")  ? "mistral-v13"
+                                                : "mistral-v7");
   for (const ChatTemplate& t : kTemplates)
-    if (!t.mark.empty() && jinja.find(t.mark) != jinja.npos &&
-        !(later && t.tools == ToolFormat::mistral))
-      return &t;
-  return nullptr;
+    if (!t.mark.empty() && has(t.mark) && !(later && is_mistral(t.tools))) {
+      ChatTemplate own = t;
+      if (t.tools != ToolFormat::llama) own.default_system = default_system_of(jinja, t.system);
+      if (t.tools == ToolFormat::hermes) own.thinking = thinking_of(jinja);
+      return own;
+    }
+  return std::nullopt;
 }
 
-const ChatTemplate& chat_template_of(const std::string& folder) {
+ChatTemplate chat_template_of(const std::string& folder) {
   const std::string text = train::chat_template_text(folder);
-  if (const ChatTemplate* known = chat_template_of_text(text)) return *known;
+  if (const auto known = chat_template_of_text(text)) return *known;
   if (!text.empty()) {
     log_warning(
         fmt::format("{}: its chat template is none of those known, plain is taken; "
@@ -263,10 +354,14 @@ const ChatTemplate& chat_template_of(const std::string& folder) {
 }
 
 std::string chat_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages,
-                        const Tools* tools) {
-  std::string out = t.tools == ToolFormat::llama     ? llama_prompt(t, messages, tools)
-                    : t.tools == ToolFormat::mistral ? mistral_prompt(t, messages, tools)
-                                                     : turns_prompt(t, messages, tools);
+                        const Tools* tools, std::optional<bool> thinks, bool held) {
+  std::string out = t.tools == ToolFormat::llama ? llama_prompt(t, messages, tools)
+                    : is_mistral(t.tools)        ? mistral_prompt(t, messages, tools)
+                                                 : turns_prompt(t, messages, tools);
+  bool may_think = t.thinking.has_switch ? thinks.value_or(t.thinking.is_default) : true;
+  // What is begun as a thought could not become what it is held to.
+  if ((held || (tools != nullptr && tools->must_call)) && !t.thinking.on.empty()) may_think = false;
+  out += may_think ? t.thinking.on : t.thinking.off;
   // A call that must be made is begun.
   if (tools != nullptr && tools->must_call) out += call_begins(t.tools);
   return out;

@@ -51,6 +51,7 @@ class Completion {
         calls_(calls),
         samples_(static_cast<size_t>(r.samples)),
         draws_(static_cast<size_t>(r.draws)),
+        trims_(r.chat && !(r.format && r.format->schema.is_text)),
         echo_(r.echo),
         stream_(r.stream),
         include_usage_(r.include_usage),
@@ -143,8 +144,8 @@ class Completion {
 
   void show(size_t i, std::string piece) {
     Choice& c = choices_[i];
-    // Templates end before the space that many models begin an answer with.
-    if (head_.chat && !c.begun)
+    // Templates end before the space that many models begin an answer with; one of a given form begins as that says.
+    if (trims_ && !c.begun)
       piece = piece.substr(std::min(piece.find_first_not_of(" \n"), piece.size()));
     if (piece.empty()) return;
     c.begun = true;
@@ -218,6 +219,7 @@ class Completion {
   const std::shared_ptr<const Tools> tools_;  // none: there are none
   const ToolFormat calls_;                    // how they are written
   const size_t samples_, draws_;              // of each prompt
+  const bool trims_;                          // spaces before an answer
   const bool echo_, stream_, include_usage_, usage_in_pieces_;
   bool begun_ = false;
   std::vector<Choice> choices_;
@@ -261,7 +263,7 @@ std::shared_ptr<model::TokenConstraint> constraint_of(ServedModel& model,
                                         marked ? call_mark(model.chat->tools) : "");
   } catch (const Error& e) {
     throw RequestError(400, message_of(e.what()),
-                       {.param = must_call ? "tools" : "response_format", .code = {}});
+                       {.param = must_call ? "tools" : r.format->field, .code = {}});
   }
 }
 
@@ -282,12 +284,14 @@ void Server::complete(const Shared& exchange, bool chat) {
     if (calls && model.chat->tools == ToolFormat::none) {
       throw RequestError(
           400,
-          fmt::format("the chat template of {} ({}) has no tools (chatml, llama3.1, mistral-v3 and "
-                      "mistral-nemo have); leave tools out, or serve it with --chat-template",
-                      model.name, model.chat->name),
+          fmt::format(
+              "the chat template of {} ({}) has no tools (chatml, llama3.1 and mistral-v3 to "
+              "mistral-v13 have); leave tools out, or serve it with --chat-template",
+              model.name, model.chat->name),
           {.param = r.tools ? "tools" : "messages", .code = {}});
     }
-    r.prompts.emplace_back(chat_prompt(*model.chat, r.messages, r.tools.get()));
+    r.prompts.emplace_back(
+        chat_prompt(*model.chat, r.messages, r.tools.get(), r.thinks, r.format != nullptr));
     if (!model.chat->stop.empty()) r.stops.emplace_back(model.chat->stop);
   }
   for (const auto& [id, bias] : r.biases) {
@@ -327,7 +331,7 @@ void Server::complete(const Shared& exchange, bool chat) {
     completion->count_prompt(ids.size());
     for (int64_t sample = 0; sample < r.draws; ++sample) {
       if (r.echo) completion->echo(job.prompts.size(), tokenizer.decode(ids));
-      completion->add({.text = GeneratedText(tokenizer, ids, r.stops, call_mark(calls)),
+      completion->add({.text = GeneratedText(tokenizer, ids, r.stops, call_marks(calls)),
                        .limit = std::min(most, engine.max_length() - std::ssize(ids)),
                        .prompt_tokens = ids.size()});
       job.prompts.push_back(ids);

@@ -27,22 +27,26 @@ size_t unfinished(std::string_view text) {
 }  // namespace
 
 GeneratedText::GeneratedText(data::Tokenizer tokenizer, std::span<const int32_t> prompt,
-                             std::vector<std::string> stops, std::string_view mark)
-    : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)), mark_(mark) {
+                             std::vector<std::string> stops,
+                             std::span<const std::string_view> marks)
+    : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)) {
   const auto last = prompt.last(std::min(prompt.size(), kBefore));
   window_.assign(last.begin(), last.end());
   shown_tokens_ = window_.size();
-  if (mark.empty() || tokenizer_.is_ids()) return;
-  std::vector<int32_t> ids;
-  tokenizer_.encode_text(mark, ids);
-  if (ids.size() == 1 && tokenizer_.decode(ids).empty()) mark_id_ = ids[0];
+  for (const std::string_view mark : marks) {
+    if (tokenizer_.is_ids()) return;
+    std::vector<int32_t> ids;
+    tokenizer_.encode_text(mark, ids);
+    if (ids.size() == 1 && tokenizer_.decode(ids).empty()) marks_.emplace_back(ids[0], mark);
+  }
 }
 
 std::string GeneratedText::add(int32_t id) {
   if (stopped_) return {};
-  if (id == mark_id_) {
+  for (const auto& [mark_id, name] : marks_) {
+    if (id != mark_id) continue;
     hold_all();
-    held_ += mark_;
+    held_ += name;
     return release(false);
   }
   window_.push_back(id);

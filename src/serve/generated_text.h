@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "data/tokenizer.h"
@@ -15,9 +16,9 @@ namespace saturate::serve {
 class GeneratedText {
  public:
   // The text goes on from `prompt`: whether it begins with a space depends on what stands before it.
-  // `mark`: a special token of this name, which is no text, comes as its name; empty: none does.
+  // `marks`: special tokens of these names, which are no text, come as their names.
   GeneratedText(data::Tokenizer tokenizer, std::span<const int32_t> prompt,
-                std::vector<std::string> stops, std::string_view mark = {});
+                std::vector<std::string> stops, std::span<const std::string_view> marks = {});
 
   // What can be shown now that `id` came; "" once stopped.
   std::string add(int32_t id);
@@ -35,8 +36,7 @@ class GeneratedText {
   std::vector<int32_t> window_;  // the last tokens shown, then those that are not
   size_t shown_tokens_ = 0;      // of the window
   std::string held_;
-  std::string mark_;
-  int32_t mark_id_ = -1;  // -1: none, or one that is text
+  std::vector<std::pair<int32_t, std::string>> marks_;  // those that are no text
   bool stopped_ = false;
 };
 

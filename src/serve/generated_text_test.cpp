@@ -77,11 +77,12 @@ TEST(GeneratedText, AMarkComesAsItsName) {
   std::vector<int32_t> ids;
   t.encode_text("so [CALL]{}", ids);
   ASSERT_EQ(std::ranges::count(ids, id), 1);
-  GeneratedText without(t, {}, {}), with(t, {}, {}, "[CALL]"), other(t, {}, {}, "so");
+  const std::vector<std::string_view> call = {"no", "[CALL]"}, text = {"so"};
+  GeneratedText without(t, {}, {}), with(t, {}, {}, call), other(t, {}, {}, text);
   EXPECT_EQ(pieces(without, ids), "so {}");
   EXPECT_EQ(pieces(with, ids), "so [CALL]{}");
   EXPECT_EQ(pieces(other, ids), "so {}");
-  GeneratedText stopped(t, {}, {"LL]{"}, "[CALL]");
+  GeneratedText stopped(t, {}, {"LL]{"}, call);
   EXPECT_EQ(pieces(stopped, ids), "so [CA");
 }
 

@@ -150,20 +150,22 @@ void GenerationEngine::score(Sequence& sequence) {
 }
 
 void GenerationEngine::step() {
-  generator_->step([this](int64_t ticket, int32_t id,
-                          float log_probability) { token(ticket, id, log_probability); },
-                   [this](int64_t ticket, const model::Continuation& all) {
-                     if (!under_way_.contains(ticket)) return;
-                     if (all.ending == model::Ending::not_finite) {
-                       under_way_.at(ticket).open->fail(
-                           "the scores of a token are no numbers: weights or sums are too large");
-                     }
-                     if (all.ending == model::Ending::no_token) {
-                       under_way_.at(ticket).open->fail(
-                           "no token of this model goes on with the JSON; ask for text");
-                     }
-                     end(ticket);
-                   });
+  generator_->step(
+      [this](int64_t ticket, int32_t id, float log_probability) {
+        token(ticket, id, log_probability);
+      },
+      [this](int64_t ticket, const model::Continuation& all) {
+        if (!under_way_.contains(ticket)) return;
+        if (all.ending == model::Ending::not_finite) {
+          under_way_.at(ticket).open->fail(
+              "the scores of a token are no numbers: weights or sums are too large");
+        }
+        if (all.ending == model::Ending::no_token) {
+          under_way_.at(ticket).open->fail(
+              "no token of this model goes on with the form that is asked for; ask for text");
+        }
+        end(ticket);
+      });
   for (auto& [ticket, s] : under_way_) {
     const auto& wanted = s.open->job.scores;
     const size_t fresh = s.added.size() - s.scored;

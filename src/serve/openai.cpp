@@ -6,6 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
+
+#include "base/error.h"
+#include "serve/held_text.h"
 
 namespace saturate::serve {
 namespace {
@@ -32,7 +36,6 @@ struct HarmlessField {
 constexpr HarmlessField kHarmless[] = {
     {"add_generation_prompt", "true"},
     {"cache_prompt", nullptr},
-    {"chat_template_kwargs", "{}"},
     {"continue_final_message", "false"},
     {"detokenize", "true"},
     {"documents", "[]"},
@@ -68,9 +71,9 @@ std::string text_of(JsonFields& fields, std::string_view key, const Json& value)
   return text;
 }
 
-// JSON ends when it is complete, and nowhere else; but strings that stop a text cut it off, as max_tokens does, since
-// agents send theirs with every request. `why`: the field that asks for JSON.
-void refuse_other_ends(JsonFields& fields, const CompletionRequest& r, const char* why) {
+// What is held to a form ends when it is complete, and nowhere else; but strings that stop a text cut it off, as
+// max_tokens does, since agents send theirs with every request. `why`: the field that asks for the form.
+void refuse_other_ends(JsonFields& fields, const CompletionRequest& r, std::string_view why) {
   const std::pair<const char*, bool> asked[] = {
       {"min_tokens", r.min_tokens > 0},
       {"no_repeat_ngram_size", r.no_repeat_ngram_size > 0},
@@ -149,7 +152,12 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
   r.min_p = within("min_p", fields.number_or("min_p", 0), 0, 1);
   if (fields.has("logit_bias")) parse_biases(fields, body["logit_bias"], r);
   if (fields.has("response_format")) r.format = parse_response_format(body["response_format"]);
-  if (r.format) refuse_other_ends(fields, r, "response_format");
+  if (auto held = parse_held_text(fields, body)) {
+    if (r.format)
+      fields.fail(held->field, "response_format asks for JSON already; give one of the two");
+    r.format = std::move(held);
+  }
+  if (r.format) refuse_other_ends(fields, r, r.format->field);
   for (const std::string_view key : kWithoutEffect) static_cast<void>(fields.has(key));
   for (const auto& [key, value] : kHarmless) {
     if (!fields.has(key) || value == nullptr) continue;
@@ -157,6 +165,29 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
     // 1 and 1.0 are one number.
     const bool same = only.number() ? body[key].number() == only.number() : body[key] == only;
     refuse_unless(fields, key, same, fmt::format("only {} is done here", value));
+  }
+}
+
+// Of a chat: what its template may be told of reasoning. As vLLM has it an effort of "none" is none.
+void parse_reasoning(JsonFields& fields, const Json& body, CompletionRequest& r) {
+  constexpr std::string_view kEffort = "reasoning_effort", kVariables = "chat_template_kwargs";
+  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
+                                           "high", "xhigh",   "max"};
+  if (fields.has(kEffort)) r.thinks = fields.choice(kEffort, kEfforts) > 0;
+  if (!fields.has(kVariables)) return;
+  try {
+    const Json& all = body[kVariables];
+    JsonFields variables(all, "request", std::string(kVariables));
+    if (variables.has(kEffort)) r.thinks = variables.choice(kEffort, kEfforts) > 0;
+    for (const std::string_view key : {"thinking", "enable_thinking"})
+      if (variables.has(key)) r.thinks = variables.boolean(key);
+    for (const auto& [key, value] : *all.if_object())
+      if (key != kEffort && key != "thinking" && key != "enable_thinking" && !value.is_null())
+        variables.fail(key,
+                       "no chat template here has it, but enable_thinking, thinking and "
+                       "reasoning_effort; leave it out");
+  } catch (const Error& e) {
+    throw FieldError("request", message_of(e.what()), kVariables);
   }
 }
 
@@ -258,6 +289,9 @@ CompletionRequest parse_completion(const Json& body) {
   check_lengths(fields, r);
   if (fields.has("logprobs")) parse_logprobs(fields, r, "logprobs");
   refuse_unless(fields, "suffix", body["suffix"].is_null(), kUnsupported);
+  refuse_unless(fields, "chat_template_kwargs",
+                body["chat_template_kwargs"] == Json(Json::Object{}),
+                "a completion has no chat template; leave it out");
   fields.reject_others();
   return r;
 }
@@ -301,8 +335,8 @@ CompletionRequest parse_chat(const Json& body) {
     static_cast<void>(fields.has(key));
   r.tools = parse_tools(body);
   if (r.tools && r.tools->must_call) refuse_other_ends(fields, r, "tool_choice");
-  for (const char* key :
-       {"function_call", "audio", "prediction", "reasoning_effort", "web_search_options"})
+  parse_reasoning(fields, body, r);
+  for (const char* key : {"function_call", "audio", "prediction", "web_search_options"})
     refuse_unless(fields, key, body[key].is_null() || body[key] == Json("none"), kUnsupported);
   refuse_unless(fields, "echo", body["echo"] == Json(false), "only false is done here");
   refuse_unless(fields, "best_of", body["best_of"] == Json(r.samples),

@@ -39,7 +39,9 @@ struct CompletionRequest {
   bool usage_in_pieces = false;  // of a stream; not OpenAI's, continuous_usage_stats of vLLM
   std::shared_ptr<const ResponseFormat> format;  // none: text
   std::shared_ptr<const Tools> tools;            // of a chat; none: there are none
-  bool ignore_eos = false;                       // not OpenAI's: for measurements of equal lengths
+  std::optional<bool>
+      thinks;  // of a chat: whether the model may reason first, where its template has a switch
+  bool ignore_eos = false;  // not OpenAI's: for measurements of equal lengths
 };
 
 // Errors: invalid_argument, naming the field, what it holds and what it may hold. A field that asks

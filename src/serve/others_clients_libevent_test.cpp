@@ -193,12 +193,15 @@ TEST(OthersClients, FieldsOfOtherServersThatChangeNothing) {
        R"("add_generation_prompt":true,"continue_final_message":false,"documents":[],"priority":0)",
        R"("use_beam_search":false,"length_penalty":1.0,"include_stop_str_in_output":false)",
        R"("stop_token_ids":[],"return_token_ids":false,"typical_p":1,"cache_prompt":true)",
+       R"("reasoning_effort":"none")", R"("reasoning_effort":"xhigh")",
+       R"("chat_template_kwargs":{"enable_thinking":false,"thinking":true,"other":null})",
        R"("chat_template_kwargs":{},"echo":false,"best_of":1,"top_k":-1,"top_logprobs":0)"})
     EXPECT_EQ(said(more), plain) << more;
   for (const char* field :
        {R"("skip_special_tokens":false)", R"("continue_final_message":true)",
         R"("use_beam_search":true)", R"("length_penalty":0.5)", R"("stop_token_ids":[1])",
-        R"("chat_template_kwargs":{"enable_thinking":false})", R"("echo":true)", R"("best_of":2)",
+        R"("chat_template_kwargs":{"fast":false})", R"("reasoning_effort":"some")",
+        R"("chat_template_kwargs":{"enable_thinking":"no"})", R"("echo":true)", R"("best_of":2)",
         R"("top_k":-2)", R"("top_logprobs":1)", R"("unheard_of":1)"}) {
     const Answer a = chat(field);
     EXPECT_EQ(a.status, 400) << field;

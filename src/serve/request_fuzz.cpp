@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "serve/http_parser.h"
 #include "serve/json/automaton.h"
+#include "serve/json/text_schema.h"
 #include "serve/libretranslate.h"
 #include "serve/openai.h"
 #include "serve/request_error.h"
@@ -57,9 +59,8 @@ void read_body(Parse parse) {
   }
 }
 
-// As far as the schema's own text goes; where a byte of it may not come, the next that may.
-void read_schema(std::string_view text, const JsonLimits& limits) {
-  JsonAutomaton automaton(compile_json_schema(parse_body(text, limits), "schema"));
+// As far as `text` goes; where a byte of it may not come, the next that may.
+void follow(JsonAutomaton automaton, std::string_view text) {
   std::vector<int32_t> stacks = {automaton.start()}, next;
   for (const char wanted : text.substr(0, 256)) {
     bool complete = false;
@@ -83,7 +84,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   read_body([&] { parse_translate(text, "application/json", limits); });
   read_body([&] { parse_translate(text, "application/x-www-form-urlencoded", limits); });
   read_body([&] { parse_batch(parse_body(text, limits)); });
-  read_body([&] { read_schema(text, limits); });
+  read_body([&] {
+    follow(JsonAutomaton(compile_json_schema(parse_body(text, limits), "schema")), text);
+  });
+  if (find_invalid_utf8(text) == text.npos)
+    read_body([&] { follow(JsonAutomaton(text_of_pattern(text, "regex")), text); });
   read_body([&] { parse_completion(parse_body(text, limits)); });
   read_body([&] {
     const CompletionRequest r = parse_chat(parse_body(text, limits));

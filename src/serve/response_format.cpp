@@ -18,19 +18,26 @@ constexpr size_t kMostKept = 8;  // of up to 16 MiB of masks each
 std::unique_ptr<ResponseFormat> parse_response_format(const Json& value) {
   const auto compiled = [](const Json& schema, const std::string& where) {
     return std::make_unique<ResponseFormat>(
-        ResponseFormat{schema.dump(), compile_json_schema(schema, where)});
+        ResponseFormat{.name = schema.dump(), .schema = compile_json_schema(schema, where)});
   };
   try {
     JsonFields fields(value, "request", kField);
     constexpr std::string_view kTypes[] = {"text", "json_object", "json_schema"};
     const size_t type = fields.choice("type", kTypes);
     std::unique_ptr<ResponseFormat> format;
-    if (type == 1) format = compiled(Json{{"type", "object"}}, kField);
+    if (type == 1) {
+      // With a schema as llama.cpp's server and others have it.
+      const bool any = !fields.has("schema");
+      if (!any && value["schema"].if_object() == nullptr)
+        fields.fail("schema", "it must be a JSON Schema, an object");
+      format = compiled(any ? Json{{"type", "object"}} : value["schema"],
+                        any ? kField : std::string(kField) + ".schema");
+    }
     if (type == 2) {
       if (!fields.has("json_schema")) fields.fail("json_schema", "give {\"name\", \"schema\"}");
       const std::string where = std::string(kField) + ".json_schema";
       JsonFields parts(value["json_schema"], "request", where);
-      static_cast<void>(parts.text("name"));
+      static_cast<void>(parts.text_or("name", ""));  // llama.cpp's clients leave it out
       static_cast<void>(parts.text_or("description", ""));
       // Either way the answer is held to the schema.
       static_cast<void>(parts.boolean_or("strict", false));

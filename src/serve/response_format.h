@@ -17,10 +17,11 @@ namespace saturate::serve {
 struct ResponseFormat {
   std::string name;  // equal ones are the same format
   JsonSchema schema;
+  std::string field = "response_format";  // of the request, that asks for it
 };
 
-// Of {"type": "json_object"}, an object of any members, and {"type": "json_schema", "json_schema": {"name",
-// "schema", "strict"}}; none of {"type": "text"}. Errors: FieldError of response_format, with the place in it.
+// Of {"type": "json_object"}, an object of any members or with "schema" a value of that, and {"type": "json_schema",
+// "json_schema": {"name", "schema", "strict"}}; none of {"type": "text"}. Errors: FieldError of response_format, with the place in it.
 std::unique_ptr<ResponseFormat> parse_response_format(const Json& value);
 
 /// The constraints of one model, those asked for last. From one thread; the model's engine may use them from its

@@ -70,6 +70,18 @@ TEST(ResponseFormat, ObjectsOfAnyMembers) {
   EXPECT_TRUE(text(R"(,"response_format":{"type":"json_object"})").find('{') != std::string::npos);
 }
 
+// As llama.cpp's server and others have it.
+TEST(ResponseFormat, ASchemaWithoutAName) {
+  const Running s;
+  for (const char* format : {R"({"type":"json_object","schema":{"const":"42"}})",
+                             R"({"type":"json_schema","json_schema":{"schema":{"const":"42"}}})"}) {
+    const Json said = json(s.post(
+        "/v1/completions",
+        completion(std::string(R"("max_tokens":400,"response_format":)") + format)))["choices"][0];
+    EXPECT_EQ(try_parse_json(text_of(said["text"])), Json("42")) << format;
+  }
+}
+
 TEST(ToolCalls, AreMadeWhereTheyMust) {
   struct Setup setup;
   setup.chat = "chatml";
@@ -133,7 +145,8 @@ TEST(ToolCalls, AreMadeInTheFormOfTheTemplate) {
     return R"({"model":"lm","seed":3,"messages":[{"role":"user","content":"x"}],)" + tools + more +
            "}";
   };
-  for (const char* name : {"llama3.1", "mistral-v3", "mistral-nemo"}) {
+  for (const char* name :
+       {"llama3.1", "mistral-v3", "mistral-nemo", "mistral-v7", "mistral-v11", "mistral-v13"}) {
     SCOPED_TRACE(name);
     struct Setup setup;
     setup.chat = name;
@@ -192,9 +205,11 @@ TEST(ResponseFormat, RefusesAndSaysWhere) {
       {R"("response_format":"json")", "an object", "response_format"},
       {R"("response_format":{"type":"xml"})", "json_object", "response_format"},
       {R"("response_format":{"type":"json_schema"})", "json_schema is missing", "response_format"},
-      {R"("response_format":{"type":"json_object","schema":{}})", "schema", "response_format"},
-      {R"("response_format":{"type":"json_schema","json_schema":{"schema":{}}})", "name",
+      {R"("response_format":{"type":"json_object","schema":123})", "it must be a JSON Schema",
        "response_format"},
+      {R"("response_format":{"type":"json_object","schema":{"type":"hiccup"}})",
+       "response_format.schema.type", "response_format"},
+      {R"("response_format":{"type":"text","schema":{}})", "schema", "response_format"},
       {R"("response_format":{"type":"json_schema","json_schema":{"name":"a"}})",
        "schema is missing", "response_format"},
       {R"("response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"properties":{"b":{"type":"integer","not":{}}}}}})",

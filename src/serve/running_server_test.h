@@ -82,7 +82,7 @@ class Running {
                        : train::random_model(model::ModelKind::decoder_only, kLongest),
         GenerationEngine::Options{.queue = setup.queue, .sequences = 2, .max_length = kLongest});
     if (setup.adapters) models[1].adapters = {"idle", "other"};
-    models[1].chat = find_chat_template(setup.chat);
+    models[1].chat = *find_chat_template(setup.chat);
     setup.http.port = 0;
     ServerOptions options{.http = setup.http};
     if (!setup.keys.empty()) {

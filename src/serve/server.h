@@ -34,7 +34,7 @@ struct ServedModel {
   LanguagePair languages;  // of a translation model; may be empty
   std::unique_ptr<GenerationEngine> generation;
   std::vector<std::string> adapters = {};  // of a language model: names that requests call them by
-  const ChatTemplate* chat = nullptr;      // of a language model
+  std::optional<ChatTemplate> chat;        // of a language model
   std::unique_ptr<ResponseFormats> formats = {};  // of a language model, once it was asked for
   std::vector<FolderWatch> watches = {};          // of each folder; may be none
   // What each of several translation models that are one is called (train/ensemble.h); else none.

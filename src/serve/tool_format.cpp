@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::string_view kHermesBegins = "<tool_call>", kHermesEnds = "</tool_call>";
 constexpr std::string_view kLlamaMark = "<|python_tag|>";  // before calls of some of its models
-constexpr std::string_view kMistralMark = "[TOOL_CALLS]";
+constexpr std::string_view kMistralMark = "[TOOL_CALLS]", kMistralId = "[CALL_ID]",
+                           kMistralArguments = "[ARGS]";
 constexpr std::string_view kSpaces = " \n\r\t";
 
 std::string_view without_end(std::string_view text) {
@@ -48,7 +49,7 @@ bool take(const Tools& tools, ToolFormat format, const Json& call, SaidCalls& sa
     return false;
   ToolCall one{*name, arguments->dump(), {}};
   const std::string* id = call["id"].if_string();
-  if (format == ToolFormat::mistral && id != nullptr && is_nine_letters(*id) &&
+  if (is_mistral(format) && id != nullptr && is_nine_letters(*id) &&
       std::ranges::none_of(said.calls, [&](const ToolCall& c) { return c.id == *id; }))
     one.id = *id;
   said.calls.push_back(std::move(one));
@@ -94,6 +95,38 @@ bool read_mistral(const Tools& tools, std::string_view text, SaidCalls& said) {
          });
 }
 
+// Text, perhaps, then calls with a mark each; where one must come the first mark was there before.
+bool read_later_mistral(const Tools& tools, ToolFormat format, std::string_view text,
+                        SaidCalls& said) {
+  size_t mark = text.find(kMistralMark);
+  if (mark == text.npos && !tools.must_call) return false;
+  const bool begun = tools.must_call && (mark == text.npos || !trim(text.substr(0, mark)).empty());
+  if (!begun) {
+    said.content = without_end(text.substr(0, mark));
+    text.remove_prefix(mark + kMistralMark.size());
+  }
+  for (bool more = true; more;) {
+    const size_t end = std::min(text.find(kMistralMark), text.size());
+    const std::string_view call = text.substr(0, end);
+    more = end < text.size();
+    text.remove_prefix(more ? end + kMistralMark.size() : end);
+    size_t head = call.find(kMistralArguments), behind = kMistralArguments.size();
+    if (head == call.npos) head = std::min(call.find('{'), call.size()), behind = 0;
+    const auto arguments = parsed(trim(call.substr(std::min(head + behind, call.size()))));
+    std::string_view name = call.substr(0, head), id;
+    if (const size_t at = name.find(kMistralId); at != name.npos) {
+      id = trim(name.substr(at + kMistralId.size()));
+      name = trim(name.substr(0, at));
+      if (id == nine_letters(name)) id = {};  // that of all calls that must come
+    }
+    const Json one = {{"name", std::string(trim(name))},
+                      {"arguments", arguments.value_or(Json())},
+                      {"id", std::string(id)}};
+    if (!take(tools, format, one, said)) return false;
+  }
+  return true;
+}
+
 bool read(const Tools& tools, ToolFormat format, std::string_view text, SaidCalls& said) {
   switch (format) {
     case ToolFormat::none:
@@ -107,6 +140,9 @@ bool read(const Tools& tools, ToolFormat format, std::string_view text, SaidCall
       return read_llama(tools, text, said);
     case ToolFormat::mistral:
       return read_mistral(tools, text, said);
+    case ToolFormat::mistral_v11:
+    case ToolFormat::mistral_v13:
+      return read_later_mistral(tools, format, text, said);
   }
   return false;
 }
@@ -176,6 +212,8 @@ std::string tools_text(const Tools& tools, ToolFormat format) {
       for (const Json& each : tools.functions) text += python_json(each, 4) + "\n\n";
       break;
     case ToolFormat::mistral:
+    case ToolFormat::mistral_v11:
+    case ToolFormat::mistral_v13:
       for (const Json& each : tools.functions)
         text += (text.empty() ? "[" : ", ") + function_text(each);
       text += "]";
@@ -185,28 +223,42 @@ std::string tools_text(const Tools& tools, ToolFormat format) {
 
 std::string call_text(const ToolCall& call, ToolFormat format) {
   const std::string name = Json(call.name).dump();
-  if (format == ToolFormat::hermes)
-    return fmt::format("{}\n{{\"name\": {}, \"arguments\": {}}}\n{}", kHermesBegins, name,
-                       call.arguments, kHermesEnds);
   const std::optional<Json> value = parsed(call.arguments);
   const std::string arguments = value ? python_json(*value) : call.arguments;
+  if (format == ToolFormat::hermes)
+    return fmt::format("{}\n{{\"name\": {}, \"arguments\": {}}}\n{}", kHermesBegins, name,
+                       arguments, kHermesEnds);
   if (format == ToolFormat::llama)
     return fmt::format(R"({{"name": {}, "parameters": {}}})", name, arguments);
+  if (format == ToolFormat::mistral_v13)
+    return fmt::format("{}{}{}", call.name, kMistralArguments, arguments);
+  if (format == ToolFormat::mistral_v11)
+    return fmt::format("{}{}{}{}{}", call.name, kMistralId, nine_letters(call.id),
+                       kMistralArguments, arguments);
   return fmt::format(R"({{"name": {}, "arguments": {}, "id": "{}"}})", name, arguments,
                      nine_letters(call.id));
 }
 
 std::string_view call_begins(ToolFormat format) {
-  return format == ToolFormat::hermes    ? "<tool_call>\n"
-         : format == ToolFormat::mistral ? kMistralMark
-                                         : std::string_view();
+  return format == ToolFormat::hermes ? "<tool_call>\n"
+         : is_mistral(format)         ? kMistralMark
+                                      : std::string_view();
 }
 
 std::string_view call_mark(ToolFormat format) {
-  return format == ToolFormat::hermes    ? kHermesBegins
-         : format == ToolFormat::llama   ? kLlamaMark
-         : format == ToolFormat::mistral ? kMistralMark
-                                         : std::string_view();
+  return format == ToolFormat::hermes  ? kHermesBegins
+         : format == ToolFormat::llama ? kLlamaMark
+         : is_mistral(format)          ? kMistralMark
+                                       : std::string_view();
+}
+
+std::vector<std::string_view> call_marks(ToolFormat format) {
+  std::vector<std::string_view> marks;
+  if (const std::string_view mark = call_mark(format); !mark.empty()) marks.push_back(mark);
+  if (format == ToolFormat::mistral_v11) marks.push_back(kMistralId);
+  if (format == ToolFormat::mistral_v11 || format == ToolFormat::mistral_v13)
+    marks.push_back(kMistralArguments);
+  return marks;
 }
 
 std::string nine_letters(std::string_view id) {
@@ -253,7 +305,7 @@ Json calls_json(const std::vector<ToolCall>& calls, ToolFormat format, const std
   Json list{Json::Array{}};
   for (size_t i = 0; i < calls.size(); ++i) {
     std::string own = fmt::format("call-{}-{}", id, i);
-    if (format == ToolFormat::mistral) own = nine_letters(own);
+    if (is_mistral(format)) own = nine_letters(own);
     Json call{Json::Object{}};
     if (stream) call["index"] = Json(i);
     call["id"] = calls[i].id.empty() ? own : calls[i].id;

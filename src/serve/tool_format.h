@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "serve/tools.h"
 
@@ -17,12 +18,14 @@ std::string python_json(const Json& value, int indent = -1);
 // What a model reads of functions, in the place that its template has for them: the system message of hermes,
 // the first message of the user of llama, before the last one of mistral.
 std::string tools_text(const Tools& tools, ToolFormat format);
-// A call as a model writes it; of mistral one element of the list.
+// A call as a model writes it; of mistral one element of the list, or what is behind its mark.
 std::string call_text(const ToolCall& call, ToolFormat format);
 // What a model finds begun where it must call.
 std::string_view call_begins(ToolFormat format);
 // What begins a call and is perhaps a special token, which is no text otherwise; empty: nothing is.
 std::string_view call_mark(ToolFormat format);
+// It, and others of its kind within a call.
+std::vector<std::string_view> call_marks(ToolFormat format);
 
 // An id as Mistral's models know them, nine letters or digits: `id` itself where it is one, else one made of it.
 std::string nine_letters(std::string_view id);

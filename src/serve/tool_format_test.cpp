@@ -170,15 +170,18 @@ Time?[/INST])");
 
 TEST(ToolFormat, TemplatesAreToldByTheirMarks) {
   const auto name_of = [](const char* jinja) {
-    const ChatTemplate* t = chat_template_of_text(jinja);
-    return t == nullptr ? std::string() : std::string(t->name);
+    const auto t = chat_template_of_text(jinja);
+    return t ? std::string(t->name) : std::string();
   };
   EXPECT_EQ(name_of(R"({{- "Environment: ipython\n" }} '<|start_header_id|>')"), "llama3.1");
   EXPECT_EQ(name_of("'<|start_header_id|>' + message['role']"), "llama3");
   EXPECT_EQ(name_of(R"({{- "[AVAILABLE_TOOLS] [" }} "[INST] ")"), "mistral-v3");
   EXPECT_EQ(name_of(R"({{- "[AVAILABLE_TOOLS][" }} "[INST]")"), "mistral-nemo");
   EXPECT_EQ(name_of("'[INST] ' + message['content'] + ' [/INST]'"), "mistral");
-  EXPECT_EQ(name_of(R"("[SYSTEM_PROMPT]" "[AVAILABLE_TOOLS][" "[INST]")"), "mistral");
+  EXPECT_EQ(name_of(R"("[SYSTEM_PROMPT]" "[AVAILABLE_TOOLS][" "[INST]")"), "mistral-v7");
+  EXPECT_EQ(name_of(R"("[SYSTEM_PROMPT]" "[INST]" "[CALL_ID]" "[ARGS]")"), "mistral-v11");
+  EXPECT_EQ(name_of(R"("[SYSTEM_PROMPT]" "[INST]" "[TOOL_CALLS]" "[ARGS]")"), "mistral-v13");
+  EXPECT_EQ(name_of(R"("[SYSTEM_PROMPT] " "[AVAILABLE_TOOLS] [" "[INST] ")"), "mistral");
   EXPECT_EQ(name_of("'<|user|>'"), "");
 }
 

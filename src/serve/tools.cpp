@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
+#include "serve/json/token_bytes.h"
 #include "serve/request_error.h"
+#include "serve/tool_format.h"
 
 namespace saturate::serve {
 namespace {
@@ -23,6 +26,16 @@ const std::string& name_of(const Json& function) {
   return *function["function"]["name"].if_string();
 }
 
+// What stands before the arguments; an id is the same for all, since an answer gives its calls ids of its own.
+std::string call_head(const std::string& name, ToolFormat format) {
+  const auto byte = [](std::string_view mark) {
+    return std::ranges::find(kTokenMarks, mark, &TokenMark::name)->byte;
+  };
+  std::string head = name;
+  if (format == ToolFormat::mistral_v11) head += byte("[CALL_ID]") + nine_letters(name);
+  return head + byte("[ARGS]");
+}
+
 // One call of any of the functions `chosen`, whose parameters are a schema each; of mistral a list of up to `most`.
 JsonSchema call_schema(const std::vector<std::pair<std::string, JsonSchema>>& chosen,
                        ToolFormat format, int32_t most) {
@@ -35,6 +48,17 @@ JsonSchema call_schema(const std::vector<std::pair<std::string, JsonSchema>>& ch
   all.root = add({.kind = Node::Kind::any_of, .levels = kMostJsonLevels});
   for (const auto& [name, parameters] : chosen) {
     const int32_t arguments = append_schema(all, parameters);
+    if (format == ToolFormat::mistral_v11 || format == ToolFormat::mistral_v13) {
+      const int32_t own = all.nodes[static_cast<size_t>(arguments)].levels;
+      const int32_t call = add({.kind = Node::Kind::prefixed,
+                                .items = arguments,
+                                .texts = {call_head(name, format)},
+                                .levels = own});
+      Node& root = all.nodes[static_cast<size_t>(all.root)];
+      root.alternatives.push_back(call);
+      root.levels = std::min(root.levels, own);
+      continue;
+    }
     const int32_t levels = all.nodes[static_cast<size_t>(arguments)].levels + 1;
     const int32_t called = add({.kind = Node::Kind::literal, .texts = {Json(name).dump()}});
     const int32_t call =
@@ -75,6 +99,37 @@ Json::Array parse_functions(const Json& tools) {
   return *list;
 }
 
+// Leaves those that {"mode", "tools"} names; others the model is not told of.
+void keep_allowed(const Json& allowed, Tools& tools) {
+  constexpr const char *kField = "tool_choice", *kWhere = "tool_choice.allowed_tools";
+  const Json& mode = allowed["mode"];
+  if (mode != Json("auto") && mode != Json("required"))
+    refuse(kField, fmt::format("{}.mode", kWhere), "it must be auto or required");
+  tools.must_call = mode == Json("required");
+  const Json::Array* list = allowed["tools"].if_array();
+  if (list == nullptr || list->empty())
+    refuse(kField, fmt::format("{}.tools", kWhere), "it must be a list of at least one tool");
+  std::vector<bool> kept(tools.functions.size());
+  for (size_t i = 0; i < list->size(); ++i) {
+    const std::string where = fmt::format("{}.tools[{}]", kWhere, i);
+    const Json& one = (*list)[i];
+    const std::string* name = one["function"]["name"].if_string();
+    if (one["type"] != Json("function") || name == nullptr)
+      refuse(kField, where, "it must be {\"type\": \"function\", \"function\": {\"name\"}}");
+    const auto same = [&](const Json& f) { return name_of(f) == *name; };
+    const auto at = std::ranges::find_if(tools.functions, same);
+    if (at == tools.functions.end()) refuse(kField, where, "no tool has the name " + *name);
+    kept[static_cast<size_t>(at - tools.functions.begin())] = true;
+  }
+  const Json::Array all = std::exchange(tools.functions, {});
+  tools.places.clear();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!kept[i]) continue;
+    tools.functions.push_back(all[i]);
+    tools.places.push_back(i);
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<const Tools> parse_tools(const Json& body) {
@@ -88,6 +143,7 @@ std::shared_ptr<const Tools> parse_tools(const Json& body) {
   }
   Tools tools;
   tools.functions = parse_functions(body["tools"]);
+  for (size_t i = 0; i < tools.functions.size(); ++i) tools.places.push_back(i);
   tools.several = parallel.is_null() || *parallel.if_bool();
   if (choice == Json("none")) return nullptr;
   if (choice == Json("required")) {
@@ -100,9 +156,12 @@ std::shared_ptr<const Tools> parse_tools(const Json& body) {
       refuse("tool_choice", "tool_choice", "no tool has the name " + *name);
     tools.must_call = true;
     tools.only = *name;
+  } else if (choice["type"] == Json("allowed_tools")) {
+    keep_allowed(choice["allowed_tools"], tools);
   } else if (!choice.is_null() && choice != Json("auto")) {
     refuse("tool_choice", "tool_choice",
-           "it must be none, auto, required or {\"type\": \"function\", \"function\": {\"name\"}}");
+           "it must be none, auto, required, {\"type\": \"function\", \"function\": {\"name\"}} or "
+           "{\"type\": \"allowed_tools\", \"allowed_tools\": {\"mode\", \"tools\"}}");
   }
   return std::make_shared<const Tools>(std::move(tools));
 }
@@ -119,7 +178,7 @@ std::shared_ptr<const ResponseFormat> held_call(const Tools& tools, ToolFormat f
     const Json* given = function.find("parameters");
     const Json nothing = {{"type", "object"}, {"properties", Json(Json::Object{})}};
     const Json& parameters = given != nullptr && !given->is_null() ? *given : nothing;
-    const std::string where = fmt::format("tools[{}].function.parameters", i);
+    const std::string where = fmt::format("tools[{}].function.parameters", tools.places[i]);
     try {
       JsonSchema schema = compile_json_schema(parameters, where, &budget);
       const Node& root = schema.nodes[static_cast<size_t>(schema.root)];
@@ -135,7 +194,7 @@ std::shared_ptr<const ResponseFormat> held_call(const Tools& tools, ToolFormat f
     name += Json(name_of(tools.functions[i])).dump() + parameters.dump();
   }
   return std::make_shared<const ResponseFormat>(
-      ResponseFormat{name, call_schema(chosen, format, most)});
+      ResponseFormat{.name = name, .schema = call_schema(chosen, format, most), .field = "tools"});
 }
 
 std::vector<ToolCall> parse_calls(const Json& tool_calls) {

@@ -12,8 +12,12 @@
 namespace saturate::serve {
 
 // hermes: <tool_call>{"name": ..., "arguments": {...}}</tool_call>, Qwen's models too. llama: {"name": ...,
-// "parameters": {...}}, one in an answer. mistral: [TOOL_CALLS] [{"name": ..., "arguments": {...}, "id": ...}].
-enum class ToolFormat : uint8_t { none, hermes, llama, mistral };
+// "parameters": {...}}, one in an answer. mistral: [TOOL_CALLS] [{"name": ..., "arguments": {...}, "id": ...}];
+// later [TOOL_CALLS]name[CALL_ID]id[ARGS]{...} (mistral_v11), and without ids (mistral_v13), each call with its mark.
+enum class ToolFormat : uint8_t { none, hermes, llama, mistral, mistral_v11, mistral_v13 };
+constexpr bool is_mistral(ToolFormat f) {
+  return f == ToolFormat::mistral || f == ToolFormat::mistral_v11 || f == ToolFormat::mistral_v13;
+}
 
 struct ToolCall {
   std::string name, arguments;  // an object, as JSON
@@ -22,10 +26,12 @@ struct ToolCall {
 
 // What a chat may call. Immutable.
 struct Tools {
-  Json::Array functions;   // {"type": "function", "function": {...}}
-  bool must_call = false;  // the answer is a call
-  std::string only = {};   // and of this function; empty: of any
-  bool several = true;     // calls in one answer
+  Json::Array
+      functions;  // {"type": "function", "function": {...}}; of allowed_tools those that are named
+  std::vector<size_t> places = {};  // of each in the request's list
+  bool must_call = false;           // the answer is a call
+  std::string only = {};            // and of this function; empty: of any
+  bool several = true;              // calls in one answer
 };
 
 // Of the fields tools, tool_choice and parallel_tool_calls; none where there are no tools, or the choice is

@@ -48,6 +48,37 @@ TEST(Tools, ChoicesForceACall) {
   EXPECT_FALSE(takes(any, R"({"name": "add", "arguments": {}})"));
 }
 
+TEST(Tools, AllowedOnesAloneAreToldAndCalled) {
+  const auto of = [](const std::string& mode, const std::string& names) {
+    std::string list;
+    for (const char name : names)
+      list += std::string(list.empty() ? "" : ",") + R"({"type":"function","function":{"name":")" +
+              (name == 'a' ? "add" : "now") + "\"}}";
+    return body_of(R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":")" + mode +
+                   R"(","tools":[)" + list + "]}}");
+  };
+  const auto free = parse_tools(of("auto", "n"));
+  EXPECT_FALSE(free->must_call);
+  ASSERT_EQ(free->functions.size(), 1u);
+  EXPECT_EQ(tools_text(*free, ToolFormat::hermes).find("\"add\""), std::string::npos);
+  const char *const add = R"({"name": "add", "arguments": {"a": 5}})",
+                    *const now = R"({"name": "now", "arguments": {}})";
+  const std::string called = std::string("<tool_call>") + add + "</tool_call>";
+  EXPECT_TRUE(said_calls(*free, ToolFormat::hermes, called).calls.empty());
+  const JsonSchema one = held_call(*parse_tools(of("required", "nn")), ToolFormat::hermes)->schema;
+  EXPECT_TRUE(takes(one, now) && !takes(one, add));
+  const JsonSchema both = held_call(*parse_tools(of("required", "na")), ToolFormat::hermes)->schema;
+  EXPECT_TRUE(takes(both, now) && takes(both, add));
+  // Places are those of the request.
+  const Json odd = parse_json(
+      R"({"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g",)"
+      R"("parameters":{"type":"object","not":{}}}}],"tool_choice":{"type":"allowed_tools",)"
+      R"("allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"g"}}]}}})",
+      "t");
+  EXPECT_NE(why_not(odd).find("tools[1].function.parameters.not"), std::string::npos)
+      << why_not(odd);
+}
+
 // Of several functions each is held to patterns of its own.
 TEST(Tools, ForcedCallsKeepThePatternsOfTheirParameters) {
   const auto tools = parse_tools(parse_json(
@@ -70,6 +101,20 @@ TEST(Tools, RefusesAndSaysWhere) {
   };
   expect(body_of(R"(,"tool_choice":"any")"), "tool_choice: it must be none, auto, required");
   expect(body_of(R"(,"tool_choice":{"type":"function","function":{"name":"sub"}})"), "name sub");
+  const auto allowed = [](const std::string& what) {
+    return body_of(R"(,"tool_choice":{"type":"allowed_tools")" + what + "}");
+  };
+  expect(allowed(""), "tool_choice.allowed_tools.mode: it must be auto or required");
+  expect(allowed(R"(,"mode":"auto","tools":[])"), "tool_choice.allowed_tools.mode");
+  expect(allowed(R"(,"allowed_tools":{"mode":"none"})"), "tool_choice.allowed_tools.mode");
+  expect(allowed(R"(,"allowed_tools":{"mode":"auto","tools":[]})"),
+         "tool_choice.allowed_tools.tools: it must be a list");
+  expect(allowed(R"(,"allowed_tools":{"mode":"auto","tools":["add"]})"),
+         "tool_choice.allowed_tools.tools[0]: it must be {\"type\"");
+  expect(
+      allowed(
+          R"(,"allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"x"}}]})"),
+      "tool_choice.allowed_tools.tools[0]: no tool has the name x");
   expect(Json{{"tool_choice", "required"}}, "there are no tools");
   expect(parse_json(R"({"tools":[{"type":"web"}]})", "t"), "tools[0]: only");
   expect(parse_json(R"({"tools":[{"type":"function","function":{}}]})", "t"),

@@ -31,7 +31,13 @@ size_t JsonAutomaton::Hash::operator()(const Frame& f) const noexcept {
 
 JsonAutomaton::JsonAutomaton(JsonSchema schema) : schema_(std::move(schema)) {
   number_of({});
-  start_ = number_of({.kind = Kind::value, .node = schema_.root});
+  if (!schema_.is_text) {
+    start_ = number_of({.kind = Kind::value, .node = schema_.root});
+  } else if (const int32_t pattern = node(schema_.root).pattern; pattern >= 0) {
+    start_ = number_of({Kind::pattern, Phase::whole, -1, 0, 0, pattern});
+  } else {
+    start_ = number_of({.kind = Kind::literal, .node = schema_.root});
+  }
 }
 
 int32_t JsonAutomaton::number_of(const Frame& f) {
@@ -141,6 +147,9 @@ void JsonAutomaton::begin(int32_t which, int32_t parent, unsigned char byte,
       }
       out.push_back(number_of(f));
       return;
+    case NodeKind::prefixed:
+      f.parent = number_of({.kind = Kind::value, .node = n.items, .parent = parent});
+      [[fallthrough]];
     case NodeKind::literal:
       f.kind = Kind::literal;
       literal(f, byte, out);

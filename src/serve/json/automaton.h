@@ -19,6 +19,8 @@ namespace saturate::serve {
 /// Strings: escapes of surrogates (\\ud800) never, the characters themselves instead; with a pattern
 /// no escapes but \\" and \\\\. From every stack
 /// some text leads to the end.
+///
+/// A text that is no JSON (JsonSchema::is_text) is read as it is.
 class JsonAutomaton {
  public:
   explicit JsonAutomaton(JsonSchema schema);
@@ -103,7 +105,8 @@ class JsonAutomaton {
   //   other_name  a the property whose name begins so (-1: none), b its bytes that are there
   //   number      a digits
   //   literal     a the text that it may be, b its bytes that are there
-  //   pattern     a the state of the pattern b, of a string between its quotes or of a number
+  //   pattern     a the state of the pattern b, of a string between its quotes (plain), or of a number or a text
+  //               (whole)
   struct Frame {
     Kind kind = Kind::end;
     Phase phase = Phase::none;

@@ -45,12 +45,12 @@ void require_spelling(const JsonSchema& schema, const TokenBytes& tokens) {
       if (tokens.spells(character)) continue;
       throw Error(
           Errc::invalid_argument, "json",
-          fmt::format("no token of this model spells \"{}\", which the JSON needs; ask for text, "
-                      "or another model",
-                      character));
+          fmt::format("no token of this model spells \"{}\", which {}; ask for other text, or "
+                      "another model",
+                      character, schema.is_text ? "the choices hold" : "the JSON needs"));
     }
   };
-  require("{}[]:,\"-0123456789truefalsn");
+  if (!schema.is_text) require("{}[]:,\"-0123456789truefalsn");
   for (const JsonSchema::Node& n : schema.nodes) {
     for (const JsonSchema::Property& p : n.properties) require(p.name);
     for (const std::string& text : n.texts) require(text);
@@ -59,16 +59,32 @@ void require_spelling(const JsonSchema& schema, const TokenBytes& tokens) {
     if (spells(pattern, tokens)) continue;
     throw Error(
         Errc::invalid_argument, "json",
-        "the tokens of this model do not spell all that a pattern of the schema needs; leave "
-        "it out, or ask another model");
+        fmt::format("the tokens of this model do not spell all that {} needs; leave it out, or ask "
+                    "another model",
+                    schema.is_text ? "the pattern" : "a pattern of the schema"));
   }
+}
+
+// Marks that are no tokens of their own, by their names.
+JsonSchema with_spelt_marks(JsonSchema schema, const TokenBytes& tokens) {
+  for (const TokenMark& mark : kTokenMarks) {
+    if (tokens.spells(std::string_view(&mark.byte, 1))) continue;
+    for (JsonSchema::Node& n : schema.nodes) {
+      if (n.kind != JsonSchema::Node::Kind::prefixed) continue;
+      std::string& text = n.texts[0];
+      for (size_t at; (at = text.find(mark.byte)) != text.npos;) text.replace(at, 1, mark.name);
+    }
+  }
+  return schema;
 }
 
 }  // namespace
 
 JsonConstraint::JsonConstraint(JsonSchema schema, std::shared_ptr<const TokenBytes> tokens,
                                std::vector<int32_t> ends)
-    : automaton_(std::move(schema)), tokens_(std::move(tokens)), ends_(std::move(ends)) {
+    : automaton_(with_spelt_marks(std::move(schema), *tokens)),
+      tokens_(std::move(tokens)),
+      ends_(std::move(ends)) {
   require_spelling(automaton_.schema(), *tokens_);
   start_ = state_of({automaton_.start()});
 }
@@ -173,7 +189,8 @@ void JsonConstraint::walk_pattern(int32_t stack, int16_t state, int32_t begin, i
       for (int32_t t = node.first; t < last; ++t)
         allow_token(mask, tree.ids[static_cast<size_t>(t)]);
       if (i + 1 < node.end) walk_pattern(stack, to, i + 1, node.end, depth + 1, mask);
-    } else if (from.accepts) {  // what may come behind it is no longer its own
+    } else if (from.accepts &&
+               !automaton_.schema().is_text) {  // what may come behind it is no longer its own
       if (levels_.size() <= depth) levels_.resize(depth + 1);
       levels_[depth] = {automaton_.with_pattern_state(stack, state)};
       walk(tree, i, node.end, depth, mask);

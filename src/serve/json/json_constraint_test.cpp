@@ -420,9 +420,15 @@ TEST(JsonSchema, RefusesWhatItCannotHoldAndSaysWhere) {
     const char *schema, *message;
   };
   for (const Case& c :
-       {Case{"{'type': 'object', 'properties': {'a': {'type': 'integer', 'multipleOf': 0.5}}}",
-             "f.properties.a.multipleOf: it is taken as a whole number in 1"},
-        {"{'type': 'integer', 'multipleOf': 0}", "f.multipleOf: it is taken as a whole number"},
+       {Case{
+            "{'type': 'object', 'properties': {'a': {'type': 'number', 'multipleOf': 0.12345678}}}",
+            "f.properties.a.multipleOf: it is taken as a number above 0"},
+        {"{'type': 'integer', 'multipleOf': 0}", "f.multipleOf: it is taken as a number above 0"},
+        {"{'type': 'number', 'multipleOf': -0.5}", "f.multipleOf: it is taken as a number above 0"},
+        {"{'type': 'number', 'multipleOf': 1e-16}",
+         "f.multipleOf: it is taken as a number above 0"},
+        {"{'type': 'number', 'multipleOf': 0.3, 'minimum': 0.1, 'maximum': 0.2}",
+         "f.multipleOf: no number of at most 15 digits"},
         {"{'type': 'integer', 'multipleOf': 99991}", "f.multipleOf: it takes too many states"},
         {"{'type': 'integer', 'multipleOf': 7, 'minimum': 1, 'maximum': 6}",
          "f.multipleOf: no number of at most 15 digits"},

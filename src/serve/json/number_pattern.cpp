@@ -73,8 +73,9 @@ struct State {
   int place = 0;   // point and fraction: digits behind the point, as far as a bound has some
   // Of what is there to as many digits of the bounds.
   Order least = equal, most = equal;
-  int64_t rest = 0;  // of the division by `multiple`
-  auto key() const { return std::tuple(phase, negative, digits, place, least, most, rest); }
+  int64_t rest = 0;  // of the division by the digits of `multiple`
+  int behind = 0;    // fraction, where there is one: digits there
+  auto key() const { return std::tuple(phase, negative, digits, place, least, most, rest, behind); }
 };
 
 class Builder {
@@ -95,6 +96,7 @@ class Builder {
       if (b->value <= 0) down.least = limit(*b);
       up.most.never = b->value < 0;
     }
+    if (range.multiple) multiple_ = *range.multiple;
     // Both sides alike: one is enough.
     one_side_ = !range.least && !range.most;
   }
@@ -211,9 +213,11 @@ class Builder {
         break;
       case Phase::point:
       case Phase::fraction:
-        if (s.digits == 0) return false;
+        if (s.digits == 0 || (range_.multiple && s.behind == multiple_.decimals)) return false;
         s.phase = Phase::fraction;
         --s.digits;
+        if (range_.multiple) ++s.behind;
+        s.rest = (s.rest * 10 + (c - '0')) % multiple_.digits;
         s.least = of_fraction(s.least, side(s).least, s.place, c);
         s.most = of_fraction(s.most, side(s).most, s.place, c);
         // Beyond the digits of the bounds places are alike.
@@ -226,7 +230,7 @@ class Builder {
     s.least = longer(s.least, side(s).least, s.digits, c);
     s.most = longer(s.most, side(s).most, s.digits, c);
     ++s.digits;
-    s.rest = (s.rest * 10 + (c - '0')) % range_.multiple;
+    s.rest = (s.rest * 10 + (c - '0')) % multiple_.digits;
     return true;
   }
 
@@ -246,7 +250,10 @@ class Builder {
       s.place = 0;
     }
     const Order low = at_end(s.least, of.least, s.place), high = at_end(s.most, of.most, s.place);
-    if (of.least.never || of.most.never || s.rest != 0) return false;
+    // As if all of its decimals were there.
+    int64_t rest = s.rest;
+    for (int i = s.behind; i < multiple_.decimals; ++i) rest = rest * 10 % multiple_.digits;
+    if (of.least.never || of.most.never || rest != 0) return false;
     if (of.least.is_there && (low == less || (low == equal && of.least.exclusive))) return false;
     return !of.most.is_there || high == less || (high == equal && !of.most.exclusive);
   }
@@ -254,6 +261,7 @@ class Builder {
   const NumberRange& range_;
   const std::string& where_;
   PatternBudget& budget_;
+  NumberMultiple multiple_;
   std::array<Side, 2> sides_;
   bool one_side_ = false;
   std::map<decltype(State().key()), int32_t> known_;
@@ -262,6 +270,18 @@ class Builder {
 };
 
 }  // namespace
+
+std::optional<NumberMultiple> number_multiple(double value) {
+  if (!(value > 0) || value > static_cast<double>(kMostMultiple)) return std::nullopt;
+  const Decimal d = decimal_of(value);
+  const std::string text = d.whole + d.fraction;
+  const size_t first = text.find_first_not_of('0');
+  if (d.fraction.size() > kMostNumberDigits || text.size() - first > 7) return std::nullopt;
+  NumberMultiple out{.digits = 0, .decimals = static_cast<int>(d.fraction.size())};
+  for (const char c : text) out.digits = out.digits * 10 + (c - '0');
+  if (out.digits > kMostMultiple) return std::nullopt;
+  return out;
+}
 
 Dfa number_pattern(const NumberRange& range, const std::string& where, PatternBudget& budget) {
   return Builder(range, where, budget).built();

@@ -17,11 +17,22 @@ struct NumberBound {
   double value;
   bool exclusive;
 };
+// The number of these digits with so many of them behind the point.
+struct NumberMultiple {
+  int64_t digits = 1;
+  int decimals = 0;
+};
 struct NumberRange {
   std::optional<NumberBound> least, most;
-  bool whole = false;    // without a point
-  int64_t multiple = 1;  // of so many; above 1 for whole ones alone
+  bool whole = false;  // without a point
+  // Multiples of it, with as many digits behind the point as it has and no more; without any for whole ones alone.
+  std::optional<NumberMultiple> multiple = {};
 };
+
+constexpr int64_t kMostMultiple = 1'000'000;
+// A positive number as one, with the fewest digits; none for more digits than kMostMultiple has, or more than 15
+// behind the point.
+std::optional<NumberMultiple> number_multiple(double value);
 
 /// The numbers of a range as JSON has them, without exponents; whole ones without "-0".  The smallest automaton of
 /// its kind.

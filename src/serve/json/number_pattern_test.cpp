@@ -101,7 +101,7 @@ TEST(NumberPattern, TakesMultiples) {
   for (const int64_t of : {1, 2, 3, 7, 10, 60, 100, 1000, 4096}) {
     NumberRange all;
     all.whole = true;
-    all.multiple = of;
+    all.multiple = NumberMultiple{of, 0};
     NumberRange some = all;
     some.least = NumberBound{-250, false};
     some.most = NumberBound{1300, true};
@@ -120,8 +120,41 @@ TEST(NumberPattern, TakesMultiples) {
   }
   NumberRange money;
   money.whole = true;
-  money.multiple = 1000;
+  money.multiple = NumberMultiple{1000, 0};
   EXPECT_LT(pattern_of(money).states.size(), 80u);  // only the last digits matter
+}
+
+TEST(NumberPattern, TakesMultiplesOfDecimals) {
+  for (const double of : {0.01, 0.05, 0.25, 0.5, 0.75, 1.5, 2.5, 0.003}) {
+    const NumberMultiple multiple = number_multiple(of).value();
+    for (const bool whole : {false, true}) {
+      NumberRange all;
+      all.whole = whole;
+      all.multiple = multiple;
+      NumberRange some = all;
+      some.least = NumberBound{-0.5, true};
+      some.most = NumberBound{2.5, false};
+      const Dfa open = pattern_of(all), held = pattern_of(some);
+      for (int64_t i = -3000; i <= 9000; ++i) {  // thousandths
+        for (int digits = 0; digits <= 4; ++digits) {
+          if (digits < 3 && i % (digits == 0 ? 1000 : digits == 1 ? 100 : 10) != 0) continue;
+          const std::string text = fmt::format("{:.{}f}", static_cast<double>(i) / 1000, digits);
+          if (text.starts_with("-0") && text.find_first_of("123456789") == text.npos) continue;
+          int64_t thousandths = multiple.digits;
+          for (int k = multiple.decimals; k < 3; ++k) thousandths *= 10;
+          const bool written = digits == 0 || (!whole && digits <= multiple.decimals);
+          EXPECT_EQ(takes_text(open, text), written && i % thousandths == 0) << text << " " << of;
+          EXPECT_EQ(takes_text(held, text),
+                    written && i % thousandths == 0 && i > -500 && i <= 2500)
+              << text << " " << of;
+        }
+      }
+    }
+  }
+  for (const double none : {0.0, -1.0, 1e-16, 0.12345678, 2e6, 1234567.0})
+    EXPECT_FALSE(number_multiple(none)) << none;
+  EXPECT_EQ(number_multiple(1e-8)->decimals, 8);
+  EXPECT_EQ(number_multiple(120)->digits, 120);
 }
 
 TEST(NumberPattern, SaysWhatIsTooMuch) {
@@ -136,7 +169,7 @@ TEST(NumberPattern, SaysWhatIsTooMuch) {
   };
   NumberRange many;
   many.whole = true;
-  many.multiple = 99991;
+  many.multiple = NumberMultiple{99991, 0};
   EXPECT_NE(why(many, 10'000'000).find("f.minimum: it takes too many states"), std::string::npos);
   EXPECT_NE(why(many, 100).find("takes too long"), std::string::npos);
   EXPECT_NE(why(range_of(NumberBound{2, false}, NumberBound{1, false}), 1 << 20).find("no number"),

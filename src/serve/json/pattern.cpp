@@ -10,365 +10,39 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "serve/json/pattern_parser.h"
 
 namespace saturate::serve {
 namespace {
 
-constexpr char32_t kLastCharacter = 0x10FFFF;
-constexpr int kMostDepth = 100;         // of groups: what a stack holds
-constexpr int32_t kMostRepeats = 4096;  // more would have more states
-constexpr size_t kMostParts = 200000;   // states before they are made deterministic
+constexpr size_t kMostParts = 200000;  // states before they are made deterministic
 constexpr std::string_view kTooLarge =
     "it has more than 4096 states; make it, its counts or the length of the text smaller";
 constexpr std::string_view kTooLong =
     "compiling the patterns takes too long; make them, their counts or lengths smaller";
-constexpr std::string_view kEndOnly =
-    "\"$\" is taken at the end of an alternative of the whole pattern only";
+constexpr std::string_view kTextTooLarge =
+    "it has more than 16384 states; make it or its counts smaller";
 
 [[noreturn]] void refuse(const std::string& where, std::string_view what) {
   throw Error(Errc::invalid_argument, "schema", fmt::format("{}: {}", where, what));
 }
 
-// Characters, as ranges.
-using Set = std::vector<std::pair<char32_t, char32_t>>;
-
-Set sorted(Set set) {
-  std::ranges::sort(set);
-  Set out;
-  for (const auto& [low, high] : set) {
-    if (!out.empty() && low <= out.back().second + 1)
-      out.back().second = std::max(out.back().second, high);
-    else
-      out.emplace_back(low, high);
-  }
-  return out;
-}
-
-Set others(const Set& set) {
-  Set out;
-  char32_t from = 0;
-  for (const auto& [low, high] : sorted(set)) {
-    if (low > from) out.emplace_back(from, low - 1);
-    from = high + 1;
-  }
-  if (from <= kLastCharacter) out.emplace_back(from, kLastCharacter);
-  return out;
-}
-
-// Of \d and its kin, as ECMA-262 has them.
-std::optional<Set> named_set(char32_t letter) {
-  static const Set digits = {{'0', '9'}};
-  static const Set word = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-  static const Set space = {{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680},
-                            {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
-                            {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
-  switch (letter) {
-    case 'd':
-      return digits;
-    case 'w':
-      return word;
-    case 's':
-      return space;
-    case 'D':
-      return others(digits);
-    case 'W':
-      return others(word);
-    case 'S':
-      return others(space);
-    default:
-      return std::nullopt;
-  }
-}
-
-// The pattern as it is built up.
-struct Part {
-  enum class Kind : uint8_t { set, sequence, choice, repeat };
-  Kind kind = Kind::sequence;
-  Set set = {};
-  std::vector<Part> parts = {};
-  int32_t least = 0, most = -1;  // repeat
-  bool rest = false;             // repeat: any text, behind which nothing comes
-};
-
-class Parser {
- public:
-  Parser(std::string_view pattern, const std::string& where)
-      : text_(decode_utf8(pattern)), where_(where) {}
-
-  // The whole: each alternative with what may stand around it.
-  Part whole() {
-    Part out{.kind = Part::Kind::choice};
-    do {
-      Part one;
-      bool begins = false;
-      while (take('^')) begins = true;
-      if (!begins) one.parts.push_back(anything());
-      one.parts.push_back(sequence(0));
-      const size_t end = at_;
-      while (take('$')) {
-      }
-      if (at_ == end) {
-        one.parts.push_back(anything());
-        one.parts.back().rest = true;
-      } else if (at_ < text_.size() && peek() != '|' && peek() != ')') {
-        refuse_at(end, kEndOnly);
-      }
-      out.parts.push_back(std::move(one));
-    } while (take('|'));
-    if (at_ < text_.size()) refuse_here("a \")\" without its \"(\"");
-    return out;
-  }
-
-  static Part anything() {
-    Part any{.kind = Part::Kind::repeat};
-    any.parts.push_back({.kind = Part::Kind::set, .set = {{0, kLastCharacter}}});
-    return any;
-  }
-
- private:
-  [[noreturn]] void refuse_at(size_t at, std::string_view what) const {
-    const std::string rest = encode_utf8(std::u32string_view(text_).substr(at, 8));
-    refuse(where_, rest.empty() ? fmt::format("at its end: {}", what)
-                                : fmt::format("at character {}, \"{}\": {}", at + 1, rest, what));
-  }
-  [[noreturn]] void refuse_here(std::string_view what) const { refuse_at(at_, what); }
-
-  char32_t peek(size_t ahead = 0) const {
-    return at_ + ahead < text_.size() ? text_[at_ + ahead] : kIllFormed;
-  }
-  bool take(char32_t c) {
-    if (peek() != c) return false;
-    ++at_;
-    return true;
-  }
-
-  Part choice(int depth) {
-    Part out{.kind = Part::Kind::choice};
-    do out.parts.push_back(sequence(depth));
-    while (take('|'));
-    return out;
-  }
-
-  Part sequence(int depth) {
-    Part out;
-    for (;;) {
-      const char32_t c = peek();
-      if (c == kIllFormed || c == '|' || c == ')' || (c == '$' && depth == 0)) return out;
-      const size_t begin = at_;
-      out.parts.push_back(repeated(atom(depth), begin));
-    }
-  }
-
-  Part atom(int depth) {
-    const char32_t c = peek();
-    switch (c) {
-      case '(': {
-        if (depth >= kMostDepth) refuse_here("groups lie deeper than 100; make it flatter");
-        const size_t begin = at_++;
-        if (take('?')) group_kind(begin);
-        Part inner = choice(depth + 1);
-        if (!take(')')) refuse_at(at_ < text_.size() ? at_ : begin, group_end());
-        return inner;
-      }
-      case '[':
-        return {.kind = Part::Kind::set, .set = in_brackets()};
-      case '.':
-        ++at_;
-        return {.kind = Part::Kind::set,
-                .set = others({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}})};
-      case '\\':
-        return {.kind = Part::Kind::set, .set = escape(false)};
-      case '^':
-        refuse_here("\"^\" is taken at the beginning of an alternative of the whole pattern only");
-      case '$':
-        refuse_here(kEndOnly);
-      case '*':
-      case '+':
-      case '?':
-      case '{':
-        refuse_here("there is nothing to repeat; write \\ before the character itself");
-      default:
-        ++at_;
-        return {.kind = Part::Kind::set, .set = {{c, c}}};
-    }
-  }
-
-  std::string_view group_end() const {
-    return at_ < text_.size() ? "the group is not closed here" : "the group has no \")\"";
-  }
-
-  // Behind "(?".
-  void group_kind(size_t begin) {
-    if (take(':')) return;
-    if (peek() == '=' || peek() == '!')
-      refuse_at(begin, "look-ahead is not supported; write what may come instead");
-    if (peek() == '<' && (peek(1) == '=' || peek(1) == '!'))
-      refuse_at(begin, "look-behind is not supported; write what may come instead");
-    if (!take('<')) refuse_at(begin, "this kind of group is not supported; write (?:...)");
-    const size_t name = at_;
-    while (peek() != '>' && peek() != kIllFormed) ++at_;
-    if (at_ == name || !take('>')) refuse_at(begin, "a group's name ends with \">\"");
-  }
-
-  Part repeated(Part inner, size_t begin) {
-    int32_t least = 0, most = -1;
-    if (take('*')) {
-    } else if (take('+')) {
-      least = 1;
-    } else if (take('?')) {
-      most = 1;
-    } else if (peek() == '{') {
-      const size_t brace = at_++;
-      const std::optional<int32_t> first = count();
-      if (!first) refuse_at(brace, "a count is {m}, {m,} or {m,n}; write \\{ for the character");
-      least = *first;
-      most = take(',') ? count().value_or(-1) : least;
-      if (!take('}'))
-        refuse_at(brace, "a count is {m}, {m,} or {m,n}; write \\{ for the character");
-      if (most >= 0 && least > most) refuse_at(brace, "its numbers are in the wrong order");
-      if (std::max(least, most) > kMostRepeats) refuse_at(brace, "a count above 4096");
-    } else {
-      return inner;
-    }
-    take('?');  // lazy: which match is found first does not matter
-    if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{')
-      refuse_at(begin, "it is repeated twice; put it into a group");
-    Part out{.kind = Part::Kind::repeat, .least = least, .most = most};
-    out.parts.push_back(std::move(inner));
-    return out;
-  }
-
-  std::optional<int32_t> count() {
-    std::optional<int32_t> n;
-    for (; peek() >= '0' && peek() <= '9'; ++at_)
-      n = std::min(n.value_or(0) * 10 + static_cast<int32_t>(peek() - '0'), kMostRepeats + 1);
-    return n;
-  }
-
-  Set in_brackets() {
-    const size_t begin = at_++;
-    const bool negated = take('^');
-    Set out;
-    while (!take(']')) {
-      if (peek() == kIllFormed) refuse_at(begin, "the class has no \"]\"");
-      const size_t from = at_;
-      const Set low = class_atom();
-      const bool range = peek() == '-' && peek(1) != ']' && peek(1) != kIllFormed;
-      if (range && low.size() == 1 && low[0].first == low[0].second) {
-        ++at_;
-        const Set high = class_atom();
-        if (high.size() != 1 || high[0].first != high[0].second)
-          refuse_at(from, "a range ends with one character; write \\- for the character");
-        if (high[0].first < low[0].first) refuse_at(from, "its ends are in the wrong order");
-        out.emplace_back(low[0].first, high[0].first);
-      } else {
-        out.insert(out.end(), low.begin(), low.end());
-      }
-    }
-    return negated ? others(out) : sorted(out);
-  }
-
-  Set class_atom() {
-    if (peek() == '\\') return escape(true);
-    const char32_t c = text_[at_++];
-    return {{c, c}};
-  }
-
-  char32_t hex(size_t begin, int digits) {
-    char32_t value = 0;
-    for (int i = 0; i < digits; ++i, ++at_) {
-      const char32_t c = peek(), letter = c | 32;
-      if (c >= '0' && c <= '9')
-        value = value * 16 + (c - '0');
-      else if (letter >= 'a' && letter <= 'f')
-        value = value * 16 + (letter - 'a' + 10);
-      else
-        refuse_at(begin, "it needs hexadecimal digits: \\xHH, \\uHHHH or \\u{H}");
-    }
-    return value;
-  }
-
-  // Behind "\u".
-  char32_t code_point(size_t begin) {
-    if (take('{')) {
-      char32_t value = 0;
-      do value = value * 16 + hex(begin, 1);
-      while (peek() != '}' && value <= kLastCharacter);
-      if (!take('}') || value > kLastCharacter) refuse_at(begin, "no character has this number");
-      return value;
-    }
-    const char32_t high = hex(begin, 4);
-    if (high < 0xD800 || high > 0xDBFF || peek() != '\\' || peek(1) != 'u') return high;
-    const size_t back = at_;
-    at_ += 2;
-    const char32_t low = hex(begin, 4);
-    if (low >= 0xDC00 && low <= 0xDFFF) return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
-    at_ = back;
-    return high;
-  }
-
-  Set escape(bool in_class) {
-    const size_t begin = at_++;
-    const char32_t c = peek();
-    if (c == kIllFormed) refuse_at(begin, "there is nothing behind \"\\\"");
-    ++at_;
-    if (std::optional<Set> set = named_set(c)) return *set;
-    const auto one = [](char32_t x) { return Set{{x, x}}; };
-    switch (c) {
-      case 't':
-        return one('\t');
-      case 'n':
-        return one('\n');
-      case 'v':
-        return one('\v');
-      case 'f':
-        return one('\f');
-      case 'r':
-        return one('\r');
-      case 'x':
-        return one(hex(begin, 2));
-      case 'u':
-        return one(code_point(begin));
-      case 'p':
-      case 'P':
-        refuse_at(begin, "properties of characters are not supported; write their ranges");
-      case 'b':
-        if (in_class) return one('\b');
-        [[fallthrough]];
-      case 'B':
-        refuse_at(begin, "boundaries of words are not supported; write what may come instead");
-      case 'k':
-        refuse_at(begin, "references to groups are not supported");
-      case '0':
-        if (peek() < '0' || peek() > '9') return one(0);
-        break;
-      case 'c':
-        if ((peek() | 32) < 'a' || (peek() | 32) > 'z') break;
-        return one(text_[at_++] % 32);
-      default:
-        break;
-    }
-    if (c >= '1' && c <= '9' && !in_class)
-      refuse_at(begin, "references to groups are not supported");
-    const bool letter = ((c | 32) >= 'a' && (c | 32) <= 'z') || (c >= '0' && c <= '9');
-    if (letter || c < 0x20 || c >= 0x7F) refuse_at(begin, "this escape is not known");
-    return one(c);
-  }
-
-  const std::u32string text_;
-  const std::string& where_;
-  size_t at_ = 0;
-};
+using Part = PatternPart;
 
 // States that several ways may lead to at once, by bytes.
 class Nfa {
  public:
-  Nfa(const std::string& where, PatternBudget& budget) : where_(where), budget_(budget) {
+  // `json`: of what stands between the quotes of a string; else of a text as it is.
+  Nfa(bool json, const std::string& where, PatternBudget& budget)
+      : json_(json), where_(where), budget_(budget) {
     add(false);
   }
 
   Dfa deterministic(const Part& whole) {
-    accept_ = build(whole, 0);
+    const int32_t end = build(whole, 0);
+    // Without edges, which the end of a repeat has: behind $ nothing comes.
+    accept_ = add(false);
+    beside(end, accept_);
     closed_.resize(states_.size(), 0);
     Dfa out;
     std::map<std::vector<int32_t>, int16_t> numbers;
@@ -376,12 +50,13 @@ class Nfa {
     const auto number_of = [&](const std::vector<int32_t>& set) {
       const auto [at, fresh] = numbers.try_emplace(set, static_cast<int16_t>(sets.size()));
       if (fresh) {
-        if (sets.size() >= Dfa::kMostStates) refuse(where_, kTooLarge);
+        if (sets.size() >= (json_ ? Dfa::kMostStates : Dfa::kMostStatesOfText))
+          refuse(where_, json_ ? kTooLarge : kTextTooLarge);
         sets.push_back(set);
       }
       return at->second;
     };
-    number_of(closure({0}));
+    number_of(closure({0}, true));
     for (size_t i = 0; i < sets.size(); ++i) {
       const std::vector<int32_t> set = sets[i];  // a copy: the list grows
       Dfa::State state{};
@@ -404,7 +79,7 @@ class Nfa {
           if (e.low <= low && low <= e.high) to.push_back(e.to);
         work(edges.size());
         if (!to.empty()) {
-          const int16_t next = number_of(closure(std::move(to)));
+          const int16_t next = number_of(closure(std::move(to), false));
           std::fill(state.next.begin() + low, state.next.begin() + high, next);
         }
         low = high;
@@ -423,6 +98,8 @@ class Nfa {
     std::vector<Edge> edges;
     std::vector<int32_t> beside;  // states that one is in too
     bool within;                  // a character
+    // Where the text must begin or end here; without edges.
+    enum class Gate : uint8_t { none, begin, end } gate = Gate::none;
   };
 
   void work(size_t steps) {
@@ -430,8 +107,8 @@ class Nfa {
     budget_.steps -= steps;
   }
   int32_t add(bool within) {
-    if (states_.size() >= kMostParts) refuse(where_, kTooLarge);
-    states_.push_back({.edges = {}, .beside = {}, .within = within});
+    if (states_.size() >= kMostParts) refuse(where_, json_ ? kTooLarge : kTextTooLarge);
+    states_.push_back({.edges = {}, .beside = {}, .within = within, .gate = State::Gate::none});
     return static_cast<int32_t>(states_.size() - 1);
   }
   void beside(int32_t from, int32_t to) {
@@ -457,6 +134,15 @@ class Nfa {
         for (const Part& each : part.parts) beside(build(each, from), end);
         return end;
       }
+      case Part::Kind::begin:
+      case Part::Kind::end: {
+        const int32_t gate = add(false), end = add(false);
+        states_[static_cast<size_t>(gate)].gate =
+            part.kind == Part::Kind::begin ? State::Gate::begin : State::Gate::end;
+        beside(from, gate);
+        beside(gate, end);
+        return end;
+      }
       case Part::Kind::repeat:
         break;
     }
@@ -477,12 +163,12 @@ class Nfa {
     return end;
   }
 
-  // Characters of a range, without those that a string does not have as they are.
+  // Characters of a range; of JSON without those that a string does not have as they are.
   void characters(char32_t low, char32_t high, int32_t from, int32_t end,
                   std::map<std::array<int32_t, 3>, int32_t>& tails) {
-    low = std::max<char32_t>(low, 0x20);
+    if (json_) low = std::max<char32_t>(low, 0x20);
     for (const char32_t c : {U'"', U'\\'}) {
-      if (c < low || c > high) continue;
+      if (!json_ || c < low || c > high) continue;
       if (c > low) characters(low, c - 1, from, end, tails);
       const auto byte = static_cast<uint8_t>(c);
       edge(from, '\\', '\\', tail(byte, byte, end, tails));
@@ -490,11 +176,8 @@ class Nfa {
       return;
     }
     // One length of bytes each, without surrogates.
-    constexpr std::array<std::pair<char32_t, char32_t>, 5> kLengths = {{{0x20, 0x7F},
-                                                                        {0x80, 0x7FF},
-                                                                        {0x800, 0xD7FF},
-                                                                        {0xE000, 0xFFFF},
-                                                                        {0x10000, kLastCharacter}}};
+    constexpr std::array<std::pair<char32_t, char32_t>, 5> kLengths = {
+        {{0, 0x7F}, {0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, kLastCharacter}}};
     for (const auto& [least, most] : kLengths)
       if (low <= most && high >= least)
         of_one_length(std::max(low, least), std::min(high, most), from, end, tails);
@@ -539,10 +222,10 @@ class Nfa {
     return at->second;
   }
 
-  // All states beside these, sorted, of those that matter.
-  std::vector<int32_t> closure(std::vector<int32_t> open) {
+  // All states beside these, sorted, of those that matter. `first`: nothing was read yet.
+  std::vector<int32_t> closure(std::vector<int32_t> open, bool first) {
     ++round_;
-    std::vector<int32_t> out;
+    std::vector<int32_t> out, ended;
     while (!open.empty()) {
       const int32_t s = open.back();
       open.pop_back();
@@ -554,13 +237,35 @@ class Nfa {
         return {std::min(rests_[0], accept_), std::max(rests_[0], accept_)};
       const State& state = states_[static_cast<size_t>(s)];
       work(1 + state.beside.size());
+      if (state.gate == State::Gate::begin && !first) continue;
       if (!state.edges.empty() || s == accept_) out.push_back(s);
-      open.insert(open.end(), state.beside.begin(), state.beside.end());
+      std::vector<int32_t>& then = state.gate == State::Gate::end ? ended : open;
+      then.insert(then.end(), state.beside.begin(), state.beside.end());
     }
+    const bool accepts = std::ranges::count(out, accept_) > 0;
+    if (!accepts && ends_behind(std::move(ended), first)) out.push_back(accept_);
     std::ranges::sort(out);
     return out;
   }
 
+  // Whether these states lead to the end without anything more.
+  bool ends_behind(std::vector<int32_t> open, bool first) {
+    for (++round_; !open.empty();) {
+      const int32_t s = open.back();
+      open.pop_back();
+      if (s == accept_) return true;
+      int32_t& closed = closed_[static_cast<size_t>(s)];
+      if (closed == round_) continue;
+      closed = round_;
+      const State& state = states_[static_cast<size_t>(s)];
+      work(1 + state.beside.size());
+      if (state.gate == State::Gate::begin && !first) continue;
+      open.insert(open.end(), state.beside.begin(), state.beside.end());
+    }
+    return false;
+  }
+
+  const bool json_;
   const std::string& where_;
   PatternBudget& budget_;
   std::vector<State> states_;
@@ -679,11 +384,19 @@ Dfa without_dead_ends(const Dfa& dfa) {
 Dfa compile_pattern(std::string_view pattern, const std::string& where, int32_t least, int32_t most,
                     PatternBudget* budget) {
   PatternBudget own;
-  const Part whole = Parser(pattern, where).whole();
-  Dfa out = pruned(Nfa(where, budget != nullptr ? *budget : own).deterministic(whole), where);
+  const Part whole = parse_pattern(pattern, PatternSyntax::ecma, where);
+  Dfa out = pruned(Nfa(true, where, budget != nullptr ? *budget : own).deterministic(whole), where);
   if (const std::optional<int32_t> own_most = longest(out); own_most && most >= *own_most)
     most = -1;
   if (least > 0 || most >= 0) out = pruned(counted(out, least, most, where), where);
+  return out;
+}
+
+Dfa compile_text_pattern(std::string_view pattern, const std::string& where) {
+  PatternBudget budget;
+  const Part whole = parse_pattern(pattern, PatternSyntax::python, where);
+  Dfa out = without_dead_ends(Nfa(false, where, budget).deterministic(whole));
+  if (out.states.empty()) refuse(where, "no text matches it");
   return out;
 }
 

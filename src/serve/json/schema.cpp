@@ -30,7 +30,6 @@ constexpr size_t kMostProperties = 1024, kMostValues = 4096;  // of one object, 
 constexpr int kMostDepth = 256;  // of schemas in schemas, by references too: what a stack holds
 constexpr size_t kMostStates = 16384;  // of all patterns, half a kilobyte each
 constexpr size_t kMostNamePatterns = 16, kMostNameClasses = 32;
-constexpr int64_t kMostMultiple = 1'000'000;
 constexpr int32_t kEndless = INT32_MAX / 2;
 constexpr int32_t kNotYet = -2;
 
@@ -586,19 +585,21 @@ class Compiler {
     if (const Json* of = s.find("multipleOf")) {
       last = where + ".multipleOf";
       const std::optional<double> value = of->number();
-      if (!value || !(*value >= 1) || *value > kMostMultiple || std::floor(*value) != *value)
-        refuse(last,
-               "it is taken as a whole number in 1 .. 1000000; leave it out and check the value "
-               "afterwards");
-      r.multiple = static_cast<int64_t>(*value);
-      r.whole = true;
+      r.multiple = number_multiple(value.value_or(0));
+      if (!r.multiple)
+        refuse(
+            last,
+            "it is taken as a number above 0 whose digits are 1 .. 1000000, with at most 15 behind "
+            "the point; leave it out and check the value afterwards");
+      r.whole = r.whole || r.multiple->decimals == 0;
     }
     if (last.empty()) return -1;
     const auto text = [](const std::optional<NumberBound>& b) {
       return b ? fmt::format("{}{}", b->value, b->exclusive ? "!" : "") : std::string();
     };
     const std::string name =
-        fmt::format("{} {} {} {}", text(r.least), text(r.most), r.whole, r.multiple);
+        fmt::format("{} {} {} {} {}", text(r.least), text(r.most), r.whole,
+                    r.multiple ? r.multiple->digits : 0, r.multiple ? r.multiple->decimals : 0);
     const auto [at, fresh] = numbers_.try_emplace(name, -1);
     if (fresh) at->second = keep(number_pattern(r, last, budget_), last);
     return at->second;

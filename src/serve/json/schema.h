@@ -25,23 +25,27 @@ struct JsonSchema {
     int32_t pattern, node;
   };
   struct Node {
-    enum class Kind : uint8_t { any_of, object, array, string, number, integer, literal };
+    enum class Kind : uint8_t { any_of, object, array, string, number, integer, literal, prefixed };
     Kind kind = Kind::any_of;
     std::vector<int32_t> alternatives = {};  // any_of
     std::vector<Property> properties = {};   // object, in the order in which they are written
     int32_t rest = -1;                // object: of members with other names; -1: there are none
     std::vector<Names> names = {};    // object: instead of rest
     std::vector<int32_t> first = {};  // array: the first elements,
-    int32_t items = -1;               // and those behind them; -1: there are none
+    int32_t items = -1;  // and those behind them; -1: there are none; prefixed: the value
     int32_t least = 0,
             most = -1;  // array: items, object: members, string: characters; -1: any number
-    std::vector<std::string> texts = {};  // literal: compact JSON of each value, sorted
+    // literal: compact JSON of each value, sorted; prefixed: one, what stands before the value and is no JSON, perhaps
+    // with the bytes of token_bytes.h's marks
+    std::vector<std::string> texts = {};
     int32_t pattern = -1;  // string, number and integer: the one of `patterns` that it is held to
     int32_t levels = 0;    // of nesting that every value of it has at least
   };
   std::vector<Node> nodes;
   std::vector<Dfa> patterns;
   int32_t root = 0;
+  // No JSON: the texts of the root, or what its pattern matches, are all that is written, without quotes and spaces.
+  bool is_text = false;
 };
 
 // Taken: the keywords of the table in docs/guide/serve.md. An object with properties has no others unless

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "serve/json/number_pattern.h"
 
 namespace saturate::serve {
 namespace {
@@ -20,9 +21,8 @@ constexpr size_t kMostParts = 1024;       // of one schema
 constexpr size_t kMostAlternatives = 64;  // of lists of alternatives beside one another
 constexpr int kMostExcludedDepth = 8;
 constexpr size_t kMostExcludedParts = 16;
-constexpr size_t kStepsOfPair = 4;          // of two schemas that may exclude one another
-constexpr size_t kStepsOfValue = 8;         // that is copied
-constexpr int64_t kMostMultiple = 1000000;  // of what two multipleOf have in common
+constexpr size_t kStepsOfPair = 4;   // of two schemas that may exclude one another
+constexpr size_t kStepsOfValue = 8;  // that is copied
 
 [[noreturn]] void refuse(const std::string& where, std::string_view what) {
   throw Error(Errc::invalid_argument, "schema", fmt::format("{}: {}", where, what));
@@ -36,6 +36,25 @@ Json both(const Json& a, const Json& b) {
   if (is_true(a) || is_false(b)) return b;
   if (is_true(b) || is_false(a) || a == b) return a;
   return Json{{"allOf", Json::Array{a, b}}};
+}
+
+// What multiples of both are multiples of; none: not known.
+std::optional<Json> common_multiple(const Json& a, const Json& b) {
+  const auto one = number_multiple(a.number().value_or(0)),
+             other = number_multiple(b.number().value_or(0));
+  if (!one || !other) return std::nullopt;
+  const int decimals = std::max(one->decimals, other->decimals);
+  const auto scaled = [decimals](const NumberMultiple& m) {
+    int64_t digits = m.digits;
+    for (int i = m.decimals; i < decimals; ++i)
+      digits = digits > kMostMultiple ? digits : digits * 10;
+    return digits;
+  };
+  const int64_t first = scaled(*one), second = scaled(*other);
+  if (std::max(first, second) > kMostMultiple) return std::nullopt;
+  const int64_t both = std::lcm(first, second);
+  if (decimals == 0) return Json(both);
+  return Json(static_cast<double>(both) / std::pow(10.0, decimals));
 }
 
 size_t values_in(const Json& v) {
@@ -331,11 +350,11 @@ bool SchemaParts::join_keyword(Json& to, const std::string& key, const Json& val
     to[key] = both(*there, value);
     return true;
   }
-  if (key == "multipleOf" && there->if_int() != nullptr && value.if_int() != nullptr &&
-      *there->if_int() > 0 && *value.if_int() > 0 && *there->if_int() <= kMostMultiple &&
-      *value.if_int() <= kMostMultiple) {
-    to[key] = std::lcm(*there->if_int(), *value.if_int());
-    return true;
+  if (key == "multipleOf") {
+    if (const std::optional<Json> both = common_multiple(*there, value)) {
+      to[key] = *both;
+      return true;
+    }
   }
   refuse(where + "." + key,
          "two parts of the schema give it, and what they say together is not known here; leave one "

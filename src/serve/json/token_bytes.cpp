@@ -70,7 +70,16 @@ std::vector<std::string> token_bytes(const data::Tokenizer& tokenizer,
     std::string added = now.substr(before.size());
     // Part of a character: by the piece, where the text does not say which.
     if (added.find(kNoCharacter) != added.npos) added = bytes_of(tokenizer.piece(id));
-    all[static_cast<size_t>(id)] = std::move(added);
+    // Bytes of marks are of no text, and of these tokens then.
+    const bool of_mark = std::ranges::any_of(
+        kTokenMarks, [&](const TokenMark& mark) { return added.find(mark.byte) != added.npos; });
+    if (!of_mark) all[static_cast<size_t>(id)] = std::move(added);
+  }
+  for (const TokenMark& mark : kTokenMarks) {
+    ids.clear();
+    tokenizer.encode_text(mark.name, ids);
+    if (ids.size() == 1 && ids[0] < known && all[static_cast<size_t>(ids[0])].empty())
+      all[static_cast<size_t>(ids[0])] = mark.byte;
   }
   return all;
 }

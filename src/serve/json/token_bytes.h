@@ -15,8 +15,15 @@ namespace saturate::serve {
 // Ids that end a continuation of the model.
 std::vector<int32_t> ends_of(const model::ModelConfig& config);
 
+// Special tokens that stand within calls of functions and are no text, as a byte that no text has.
+struct TokenMark {
+  char byte;
+  std::string_view name;
+};
+inline constexpr TokenMark kTokenMarks[] = {{'\xFE', "[CALL_ID]"}, {'\xFF', "[ARGS]"}};
+
 // The bytes that each token adds behind a text, by id; empty for those that add none (special tokens) or
-// none of their own (unknown ones), which no constrained text may hold. Cost: each token is decoded once, some
+// none of their own (unknown ones), which no constrained text may hold; of marks their byte. Cost: each token is decoded once, some
 // microseconds.
 // Of as many ids as the model has, ends being none of them.
 std::vector<std::string> token_bytes(const data::Tokenizer& tokenizer,
