@@ -88,8 +88,9 @@ void norm_backward(const Context& ctx, const NormBackwardArgs& args) {
 }
 
 int64_t norm_backward_scratch_bytes(Device device, const NormBackwardArgs& a) {
-  const int64_t groups =
-      device.is_cuda() ? kNormCudaBlocks * norm_blocks_each(a.cols) : kNormCpuGroups;
+  const int64_t groups = device.is_cuda()
+                             ? kNormCudaBlocks * norm_blocks_each(a.cols, a.dtype == DType::f32)
+                             : kNormCpuGroups;
   return groups * 3 * a.cols * static_cast<int64_t>(size_of(wide_of(a.dtype)));
 }
 

@@ -177,8 +177,8 @@ int64_t launch_staged(const Context& ctx, const NormBackwardArgs& a) {
 
 template <class T, int kPacks, int kRows>
 int64_t launch_block(const Context& ctx, const NormBackwardArgs& a) {
-  const int64_t groups =
-      std::min<int64_t>(kNormCudaBlocks * norm_blocks_each(a.cols), (a.rows + kRows - 1) / kRows);
+  const int64_t groups = std::min<int64_t>(
+      kNormCudaBlocks * norm_blocks_each(a.cols, sizeof(T) == 4), (a.rows + kRows - 1) / kRows);
   const int64_t packs = (a.cols / kVec + kPacks - 1) / kPacks;
   const int64_t threads = (packs + kWarp - 1) / kWarp * kWarp;
   const auto kernel = a.d_branch_sum != nullptr ? norm_backward_block_kernel<T, kPacks, kRows, 3>
@@ -191,7 +191,8 @@ int64_t launch_block(const Context& ctx, const NormBackwardArgs& a) {
 
 template <class T>
 int64_t launch_any(const Context& ctx, const NormBackwardArgs& a) {
-  const int64_t groups = std::min(kNormCudaBlocks * norm_blocks_each(a.cols), a.rows);
+  const int64_t groups =
+      std::min(kNormCudaBlocks * norm_blocks_each(a.cols, sizeof(T) == 4), a.rows);
   norm_backward_any_kernel<T><<<static_cast<unsigned>(groups), 256, 0, cuda::stream_of(ctx)>>>(a);
   SAT_CUDA_LAUNCHED("norm_backward_any_kernel");
   return groups;

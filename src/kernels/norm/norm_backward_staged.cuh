@@ -9,13 +9,13 @@
 
 namespace saturate::kernels {
 
-// Warps of a block, each with a row at a time, by measurement (LADDER.md). kPacks: times 256 columns.
+// Warps of a block, each with a row at a time: of 16 bits by measurement (LADDER.md), of 32 as many as fit in 48 KB. kPacks: times 256 columns.
 template <class T, int kPacks>
 struct StagedBlock {
   static constexpr bool kWide = sizeof(T) == 4;  // whose shared memory is that of twice the rows
   static constexpr int kWarps = kWide && kPacks == 4 ? 2 : kWide || kPacks % 2 == 1 ? 4 : 8;
   static constexpr int kCols = kPacks * kEight * kWarp;
-  static constexpr int kEach = kWide && kPacks == 3 ? 2 : norm_blocks_each(kCols);
+  static constexpr int kEach = norm_blocks_each(kCols, kWide);
   static constexpr int kPairs = kCols / 2 / (kWarps * kWarp);  // of columns, that a thread adds up
   static_assert(kCols == kPairs * 2 * kWarps * kWarp);
 };

@@ -9,9 +9,12 @@ namespace saturate::kernels {
 // are constants, so that sums do not depend on the number of threads or multiprocessors.
 constexpr int64_t kNormCpuGroups = 32;
 constexpr int64_t kNormCudaBlocks = 132;  // the multiprocessors of an H200
-// Blocks for each of them that sum rows of so many columns.
-constexpr int64_t norm_blocks_each(int64_t cols) noexcept {
-  return cols <= 256 ? 6 : cols <= 512 ? 3 : cols <= 768 ? 4 : 2;
+// Blocks for each of them that sum rows of so many columns, of 32 bits (`wide`) or 16 (LADDER.md).
+constexpr int64_t norm_blocks_each(int64_t cols, bool wide) noexcept {
+  if (cols <= 256) return 6;
+  if (cols > 1024) return 2;
+  if (wide) return cols > 512 && cols <= 768 ? 3 : 4;
+  return cols <= 512 ? 3 : cols <= 768 ? 4 : 2;
 }
 constexpr int64_t kNormMaxCols = int64_t{1} << 20;
 

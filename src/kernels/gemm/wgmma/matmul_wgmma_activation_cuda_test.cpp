@@ -171,6 +171,8 @@ TEST_P(MatmulWgmmaDerivative, MatchesDoubles) {
   const int64_t ld_aux = bits ? c.n / 64 + 1 : ldn;
   std::vector<uint64_t> words(bits ? static_cast<size_t>(c.m * ld_aux) : 0);
   for (int64_t i = 0; bits && i < c.m; ++i)
+    words[word_of(i, c.n, ld_aux)] = ~uint64_t{0};  // poison
+  for (int64_t i = 0; bits && i < c.m; ++i)
     for (int64_t j = 0; j < c.n; ++j)
       if (vaux[static_cast<size_t>(i * ldn + j)] > 0)
         words[word_of(i, j, ld_aux)] |= uint64_t{1} << bit_of(j);
