@@ -14,6 +14,20 @@ namespace saturate::serve {
 namespace {
 
 // As the models' own tokenizer_config.json write them. The first whose mark a template holds is taken.
+// Told by chat_template_of_text, since they have no mark of one piece: systems in turns of their own, and results by
+// their ids.
+ChatTemplate later_mistral(std::string_view name, ToolFormat tools) {
+  return {.name = name,
+          .mark = "",
+          .begin = "<s>",
+          .system = {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
+          .user = {"[INST]", "[/INST]"},
+          .assistant = {"", "</s>"},
+          .open = "",
+          .stop = "[INST]",
+          .tools = tools};
+}
+
 const ChatTemplate kTemplates[] = {
     {.name = "plain",
      .mark = "",
@@ -76,34 +90,9 @@ const ChatTemplate kTemplates[] = {
      .open = "",
      .stop = "[INST]",
      .tools = ToolFormat::mistral},
-    // Later ones, told by chat_template_of_text: systems in turns of their own, and results by their ids.
-    {.name = "mistral-v7",
-     .mark = "",
-     .begin = "<s>",
-     .system = {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
-     .user = {"[INST]", "[/INST]"},
-     .assistant = {"", "</s>"},
-     .open = "",
-     .stop = "[INST]",
-     .tools = ToolFormat::mistral},
-    {.name = "mistral-v11",
-     .mark = "",
-     .begin = "<s>",
-     .system = {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
-     .user = {"[INST]", "[/INST]"},
-     .assistant = {"", "</s>"},
-     .open = "",
-     .stop = "[INST]",
-     .tools = ToolFormat::mistral_v11},
-    {.name = "mistral-v13",
-     .mark = "",
-     .begin = "<s>",
-     .system = {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"},
-     .user = {"[INST]", "[/INST]"},
-     .assistant = {"", "</s>"},
-     .open = "",
-     .stop = "[INST]",
-     .tools = ToolFormat::mistral_v13},
+    later_mistral("mistral-v7", ToolFormat::mistral),
+    later_mistral("mistral-v11", ToolFormat::mistral_v11),
+    later_mistral("mistral-v13", ToolFormat::mistral_v13),
     {.name = "mistral",
      .mark = "[INST]",
      .begin = "<s>",
